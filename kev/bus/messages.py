@@ -1,0 +1,186 @@
+"""What travels on the bus. Plain data; MessagePack on the wire.
+
+Unknown fields are ignored and new ones have defaults, so that services of
+neighbouring versions understand each other during a rolling update.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from kev.domain.ids import SHARED_LANES
+from kev.domain.outcome import Outcome
+from kev.domain.question import Isolation, ResultMode, Sampling
+
+T = TypeVar("T")
+
+
+class Lane(Struct, frozen=True, order=True):
+    """Where a question waits: a channel's queue, or a shared lane.
+
+    ``source`` is a worker id or one of ``express``, ``overflow``,
+    ``background``; ``channel`` is -1 for a shared lane.
+    """
+
+    source: str
+    channel: int = -1
+
+    @property
+    def shared(self) -> bool:
+        """Whether any worker may serve it at any time."""
+        return self.source in SHARED_LANES
+
+    def __str__(self) -> str:
+        return self.source if self.channel < 0 else f"{self.source}/{self.channel}"
+
+
+EXPRESS, OVERFLOW, BACKGROUND = (Lane(name) for name in SHARED_LANES)
+
+
+class SlotPlan(Struct, frozen=True):
+    """What a manifest says of one slot. ``deadline_ms`` is Unix milliseconds."""
+
+    slot: int
+    deadline_ms: int
+    id: str = ""
+    priority: str = "normal"
+
+
+class Manifest(Struct, frozen=True):
+    """A request as it was accepted: the first record written, the last kept.
+
+    Attributes:
+        digest: Hash of the batch; another digest under the same id is refused.
+        grace_ms: How long after a slot's deadline a reader may write its
+            ``timed_out`` placeholder.
+    """
+
+    rid: str
+    request_id: str
+    tenant: str
+    digest: str
+    created_ms: int
+    grace_ms: int
+    isolation: Isolation
+    mode: ResultMode
+    slots: tuple[SlotPlan, ...]
+
+
+class QueuedQuestion(Struct, frozen=True):
+    """One question in a queue: everything a worker needs to answer it.
+
+    Attributes:
+        prompt: Token ids, little-endian int32: the rendered, budgeted prompt.
+        prefix_tokens: Leading tokens that are the deployment's system prompt.
+        seed: Of the slot's random stream; always set.
+        deadline_ms: Unix milliseconds; the worker ends the slot there.
+        lane: Where the router put it (a worker that adopts an orphan differs).
+        tokenizer_digest: Of the tokenizer that made ``prompt``.
+    """
+
+    rid: str
+    request_id: str
+    tenant: str
+    slot: int
+    prompt: bytes
+    prefix_tokens: int
+    max_tokens: int
+    sampling: Sampling
+    seed: int
+    deadline_ms: int
+    accepted_ms: int
+    isolation: Isolation
+    max_parallel: int
+    lane: Lane
+    bucket: int
+    branch: str
+    tokenizer_digest: str
+    id: str = ""
+    warnings: tuple[str, ...] = ()
+
+    def tokens(self) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+        """The prompt, int32 ``[prompt_tokens]``."""
+        return np.frombuffer(self.prompt, dtype="<i4").astype(np.int32)
+
+
+class Piece(Struct, frozen=True, array_like=True):
+    """A streamed piece of a slot's text. ``offset`` counts characters (code points)."""
+
+    slot: int
+    attempt: int
+    channel: str
+    offset: int
+    text: str
+
+
+class Delta(Struct, frozen=True):
+    """The pieces of all slots of one request after one forward of one worker."""
+
+    rid: str
+    worker_id: str
+    pieces: tuple[Piece, ...]
+
+
+class CancelHint(Struct, frozen=True):
+    """Makes a cancel fast; the truth is the ``cancelled`` outcome."""
+
+    rid: str
+    slots: tuple[int, ...]
+
+
+class WorkerLease(Struct, frozen=True):
+    """A worker's beat.
+
+    Attributes:
+        channels: Size of the channel pool; queues ``<worker_id>/0 .. channels - 1``.
+        state: ``ready`` or ``draining``.
+        levels: Isolation levels served (``strict`` only after its self-test).
+        max_context: Most positions of one channel.
+    """
+
+    worker_id: str
+    channels: int
+    free: int
+    state: str
+    model_digest: str
+    tokenizer_digest: str
+    max_context: int
+    backend: str = ""
+    variant: str = ""
+    levels: tuple[str, ...] = ()
+    address: str = ""
+    beat: int = 0
+
+
+class DeadLetter(Struct, frozen=True):
+    """A question that killed its workers, kept for the operator."""
+
+    question: QueuedQuestion
+    reason: str
+    strikes: int
+    at_ms: int
+
+
+class RequestRecord(Struct, frozen=True):
+    """A request as the broker holds it: the manifest and the outcomes so far."""
+
+    manifest: Manifest
+    outcomes: dict[int, Outcome]
+
+    def open_slots(self) -> tuple[int, ...]:
+        """Slots without an outcome, ascending."""
+        return tuple(plan.slot for plan in self.manifest.slots if plan.slot not in self.outcomes)
+
+
+def encode(message: Struct) -> bytes:
+    """MessagePack of any message of this file."""
+    return msgspec.msgpack.encode(message)
+
+
+def decode(data: bytes, kind: type[T]) -> T:
+    """The reverse of ``encode``; raises ``msgspec.ValidationError`` on bad data."""
+    return msgspec.msgpack.decode(data, type=kind)

@@ -1,0 +1,143 @@
+"""The port between the tiers. Two adapters keep it: memory and NATS.
+
+The broker holds all truth: manifests, queues, outcomes. Deltas, catch-up,
+cancel hints and bells are fast paths that may be lost. Every method raises
+``BusUnavailable`` when the broker does not answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from kev.bus.messages import CancelHint, Delta, Lane, Manifest, Piece, QueuedQuestion, RequestRecord, WorkerLease
+from kev.domain.outcome import Outcome
+
+
+class Taken(Protocol):
+    """A question in a worker's hands.
+
+    A holder whose ack wait has passed without progress holds nothing any
+    more: then all three methods do nothing, because a stale reply would act
+    on the new holder's message.
+    """
+
+    @property
+    def question(self) -> QueuedQuestion:
+        """What was taken."""
+
+    @property
+    def attempt(self) -> int:
+        """How often the question was delivered, this time included (1-based)."""
+
+    @property
+    def held(self) -> bool:
+        """Whether the ack wait is still running."""
+
+    async def ack(self) -> None:
+        """Finishes the question. Only after its outcome is stored."""
+
+    async def progress(self) -> None:
+        """Restarts the ack wait. Only while forwards advance."""
+
+    async def give_back(self) -> None:
+        """Puts the question back at once, for any worker."""
+
+
+class Subscription(Protocol):
+    """A running subscription."""
+
+    async def close(self) -> None:
+        """Ends it; no callback runs afterwards."""
+
+
+class Bus(Protocol):
+    """Everything the tiers say to each other."""
+
+    # -- a request's life (router) -------------------------------------------------
+    async def open_request(self, manifest: Manifest) -> Manifest:
+        """Writes the manifest if there is none for its ``rid``; returns the stored one."""
+
+    async def enqueue(self, questions: Sequence[QueuedQuestion]) -> frozenset[Lane]:
+        """Puts each question into its ``lane``: all of them, or none.
+
+        A question that is already in (same ``rid`` and slot) is not put in
+        twice. Rings the bells of the workers concerned.
+
+        Returns:
+            The full lanes that refused the set; empty when all are in.
+        """
+
+    async def drop_request(self, rid: str) -> None:
+        """Deletes manifest and outcomes of a request that was refused for good."""
+
+    async def depths(self) -> Mapping[Lane, int]:
+        """Questions in the system per lane (waiting and taken). Empty lanes are left out."""
+
+    # -- outcomes (all tiers) ------------------------------------------------------
+    async def settle(self, outcome: Outcome) -> Outcome:
+        """Writes a slot's outcome if it has none: the first writer wins.
+
+        Returns:
+            The stored outcome, whoever wrote it.
+
+        Raises:
+            NotFound: the request has no live manifest.
+        """
+
+    async def outcome(self, rid: str, slot: int) -> Outcome | None:
+        """The slot's outcome, read where it cannot be stale."""
+
+    async def request(self, rid: str) -> RequestRecord | None:
+        """Manifest and outcomes of a request; None if there is no such request."""
+
+    # -- streaming (worker to aggregator) ------------------------------------------
+    async def publish_delta(self, delta: Delta) -> None:
+        """Sends pieces to whoever follows the request. May be lost."""
+
+    def follow(self, rid: str) -> AbstractAsyncContextManager[AsyncIterator[Delta | Outcome]]:
+        """Deltas, and outcomes as hints, from now on. Subscribe first, then read
+        the request: what was settled in between is then never missed. The
+        iterator ends when the context does; hints may be lost or refused ones,
+        so read ``outcome`` before believing one."""
+
+    async def catch_up(self, rid: str) -> tuple[Piece, ...]:
+        """The whole text so far of the request's running slots, from the
+        workers' memory: one piece with offset 0 per slot that answers in time."""
+
+    # -- a worker's work -----------------------------------------------------------
+    async def take(self, source: str) -> Taken | None:
+        """Takes one question from a source: a worker id (own or orphaned: all its
+        channel queues) or a shared lane's name. None when it is empty. Never waits."""
+
+    async def strike(self, rid: str, slot: int) -> int:
+        """Writes down one more strike against a question; returns their number."""
+
+    async def dead_letter(self, question: QueuedQuestion, reason: str, strikes: int) -> None:
+        """Keeps a question that must not run again, for the operator."""
+
+    async def on_bell(self, worker_id: str, ring: Callable[[], None]) -> Subscription:
+        """Calls ``ring`` when something was queued for this worker or for any."""
+
+    async def on_cancel(self, cancel: Callable[[CancelHint], None]) -> Subscription:
+        """Calls ``cancel`` for every cancel hint."""
+
+    async def hint_cancel(self, hint: CancelHint) -> None:
+        """Tells the workers that these slots were cancelled (after settling them)."""
+
+    async def on_catch_up(self, texts: Callable[[str], Sequence[Piece]]) -> Subscription:
+        """Answers ``catch_up`` for a ``rid`` with what this worker runs of it."""
+
+    # -- fleet ---------------------------------------------------------------------
+    async def announce(self, lease: WorkerLease) -> None:
+        """Beats: creates or renews the worker's lease (and its queues)."""
+
+    async def withdraw(self, worker_id: str) -> None:
+        """Ends the worker's lease. Its queues stay until they are empty."""
+
+    async def fleet(self) -> Mapping[str, WorkerLease]:
+        """Workers that have beaten within a lease by this process's own clock."""
+
+    async def close(self) -> None:
+        """Ends subscriptions and connection."""

@@ -1,0 +1,37 @@
+"""Names: request keys, problem ids, worker ids."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+_WORKER_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+SHARED_LANES = ("express", "overflow", "background")
+
+
+def new_request_id() -> str:
+    """A fresh, unguessable request id."""
+    return "req-" + secrets.token_hex(10)
+
+
+def is_request_id(text: str) -> bool:
+    """Whether ``text`` may be a request id: 1 to 128 of letters, digits and ``._:-``."""
+    return _REQUEST_ID.fullmatch(text) is not None
+
+
+def is_worker_id(text: str) -> bool:
+    """Whether ``text`` may name a worker: lower case, digits, dashes; no shared lane's name."""
+    return _WORKER_ID.fullmatch(text) is not None and text not in SHARED_LANES
+
+
+def rid_of(tenant: str, request_id: str) -> str:
+    """The request's key on the bus: a hash, because a raw id could hold
+    wildcards or another tenant's name."""
+    return hashlib.sha256(f"{tenant}\0{request_id}".encode()).hexdigest()[:32]
+
+
+def problem_id(rid: str, slot: int) -> str:
+    """Names one slot of one request, unique everywhere."""
+    return f"{rid}/{slot}"
