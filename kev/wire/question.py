@@ -1,0 +1,93 @@
+"""Batches between the domain and the wire."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TypeVar
+
+from kev.domain.errors import InvalidArgument
+from kev.domain.question import Batch, Isolation, Message, Priority, Question, ResultMode, Sampling
+from kev.v1 import question_pb2 as pb
+from kev.wire.enums import WireEnum, name_of, word_of
+
+E = TypeVar("E", bound=StrEnum)
+
+
+def batch_from(message: pb.Batch, tenant: str) -> Batch:
+    """The domain's batch of a wire batch; the tenant comes from the caller's key."""
+    return Batch(
+        questions=tuple(_question_from(question, slot) for slot, question in enumerate(message.questions)),
+        request_id=message.request_id,
+        tenant=tenant,
+        isolation=_member(Isolation, pb.Isolation, message.isolation, "batch.isolation"),
+        mode=_member(ResultMode, pb.ResultMode, message.mode, "batch.mode"),
+        max_parallel=message.max_parallel if message.HasField("max_parallel") else None,
+    )
+
+
+def batch_to(batch: Batch) -> pb.Batch:
+    """The wire batch of a domain batch (without its tenant)."""
+    return pb.Batch(
+        questions=[_question_to(question) for question in batch.questions],
+        request_id=batch.request_id,
+        isolation=name_of("ISOLATION", batch.isolation),
+        mode=name_of("RESULT_MODE", batch.mode),
+        max_parallel=batch.max_parallel,
+    )
+
+
+def _question_from(message: pb.Question, slot: int) -> Question:
+    priority = _member(Priority, pb.Priority, message.priority, f"batch.questions[{slot}].priority")
+    return Question(
+        text=message.text,
+        messages=tuple(Message(role=turn.role, content=turn.content) for turn in message.messages),
+        id=message.id,
+        max_tokens=message.max_tokens if message.HasField("max_tokens") else None,
+        timeout_ms=message.timeout_ms if message.HasField("timeout_ms") else None,
+        routing_key=message.routing_key,
+        priority=priority or Priority.NORMAL,
+        sampling=_sampling_from(message.sampling),
+        truncate=message.truncate,
+    )
+
+
+def _question_to(question: Question) -> pb.Question:
+    return pb.Question(
+        text=question.text,
+        messages=[pb.Message(role=turn.role, content=turn.content) for turn in question.messages],
+        id=question.id,
+        max_tokens=question.max_tokens,
+        timeout_ms=question.timeout_ms,
+        routing_key=question.routing_key,
+        priority=name_of("PRIORITY", question.priority),
+        sampling=_sampling_to(question.sampling),
+        truncate=question.truncate,
+    )
+
+
+def _sampling_from(message: pb.Sampling) -> Sampling:
+    return Sampling(
+        temperature=message.temperature,
+        top_k=message.top_k,
+        top_p=message.top_p if message.HasField("top_p") else 1.0,
+        seed=message.seed if message.HasField("seed") else None,
+        stop=tuple(message.stop),
+    )
+
+
+def _sampling_to(sampling: Sampling) -> pb.Sampling:
+    return pb.Sampling(
+        temperature=sampling.temperature,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
+        seed=sampling.seed,
+        stop=sampling.stop,
+    )
+
+
+def _member(kind: type[E], wire: WireEnum, number: int, field: str) -> E | None:
+    """The domain's word; None for UNSPECIFIED; an unknown number is the caller's mistake."""
+    word = word_of(wire, number)
+    if word is None:
+        raise InvalidArgument(field, f"must be one of {', '.join(kind)}; got number {number}")
+    return kind(word) if word else None

@@ -1,0 +1,90 @@
+"""Frames and results between the domain and the wire."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kev.domain.outcome import Audit
+from kev.domain.result import PENDING, Frame, ResumePoint, SlotResult
+from kev.v1 import frame_pb2 as pb
+from kev.wire.enums import name_of, word_of
+
+
+def result_to(result: SlotResult) -> pb.SlotResult:
+    """The wire form of a slot's result."""
+    return pb.SlotResult(
+        request_id=result.request_id,
+        slot=result.slot,
+        id=result.id,
+        status=name_of("SLOT_STATUS", result.status),
+        finish_reason=name_of("FINISH_REASON", result.finish_reason),
+        text=result.text,
+        text_length=result.text_length,
+        text_sha256=result.text_sha256,
+        attempt=result.attempt,
+        reason=result.reason,
+        detail=result.detail,
+        warnings=result.warnings,
+        audit=pb.Audit(**msgspec.structs.asdict(result.audit)),
+    )
+
+
+def result_from(message: pb.SlotResult) -> SlotResult:
+    """A slot's result from the wire."""
+    audit = {name: getattr(message.audit, name) for name in Audit.__struct_fields__}
+    return SlotResult(
+        request_id=message.request_id,
+        slot=message.slot,
+        id=message.id,
+        status=word_of(pb.SlotStatus, message.status) or PENDING,
+        finish_reason=word_of(pb.FinishReason, message.finish_reason) or "",
+        text=message.text,
+        text_length=message.text_length,
+        text_sha256=message.text_sha256,
+        attempt=message.attempt,
+        reason=message.reason,
+        detail=message.detail,
+        warnings=tuple(message.warnings),
+        audit=Audit(**audit),
+    )
+
+
+def frame_to(frame: Frame) -> pb.Frame:
+    """The wire form of a frame."""
+    result = frame.result
+    return pb.Frame(
+        request_id=frame.request_id,
+        slot=frame.slot,
+        channel=frame.channel,
+        attempt=frame.attempt,
+        text_offset=frame.text_offset,
+        text=frame.text,
+        reset=frame.reset,
+        status=name_of("SLOT_STATUS", result.status if result else None),
+        finish_reason=name_of("FINISH_REASON", result.finish_reason if result else None),
+        result=result_to(result) if result else None,
+    )
+
+
+def frame_from(message: pb.Frame) -> Frame:
+    """A frame from the wire."""
+    return Frame(
+        request_id=message.request_id,
+        slot=message.slot,
+        channel=message.channel,
+        attempt=message.attempt,
+        text_offset=message.text_offset,
+        text=message.text,
+        reset=message.reset,
+        result=result_from(message.result) if message.HasField("result") else None,
+    )
+
+
+def resume_from(points: list[pb.ResumePoint]) -> tuple[ResumePoint, ...]:
+    """Resume points from the wire."""
+    return tuple(ResumePoint(slot=p.slot, attempt=p.attempt, text_offset=p.text_offset) for p in points)
+
+
+def resume_to(points: tuple[ResumePoint, ...]) -> list[pb.ResumePoint]:
+    """Resume points for the wire."""
+    return [pb.ResumePoint(slot=p.slot, attempt=p.attempt, text_offset=p.text_offset) for p in points]
