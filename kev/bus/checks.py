@@ -1,0 +1,57 @@
+"""What both adapters check before anything is put on the bus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kev.bus.messages import Lane, Piece, QueuedQuestion
+from kev.domain.errors import InvalidArgument
+from kev.domain.ids import SHARED_LANES, is_worker_id
+from kev.domain.question import MAX_QUESTIONS
+
+
+def check_source(source: str) -> None:
+    """Raises ``InvalidArgument`` unless ``source`` is a worker id or a shared lane."""
+    if source not in SHARED_LANES and not is_worker_id(source):
+        allowed = ", ".join(SHARED_LANES)
+        raise InvalidArgument("source", f"a worker id (lower case, digits, dashes) or one of {allowed}, not {source!r}")
+
+
+def check_worker(worker_id: str) -> None:
+    """Raises ``InvalidArgument`` unless ``worker_id`` may name a worker."""
+    if not is_worker_id(worker_id):
+        raise InvalidArgument("worker_id", f"1 to 63 of lower case, digits and dashes, not {worker_id!r}")
+
+
+def check_lane(lane: Lane) -> None:
+    """Raises ``InvalidArgument`` unless a question may wait in ``lane``."""
+    check_source(lane.source)
+    if lane.shared != (lane.channel < 0):
+        raise InvalidArgument("lane", f"a worker's lane has a channel, a shared one has none: {lane}")
+
+
+def unique(questions: Sequence[QueuedQuestion]) -> list[QueuedQuestion]:
+    """The questions, each (rid, slot) once, after checking size and lanes.
+
+    Raises:
+        InvalidArgument: more questions than one batch may hold, or a bad lane.
+    """
+    if len(questions) > MAX_QUESTIONS:
+        raise InvalidArgument("questions", f"at most {MAX_QUESTIONS} in one call, not {len(questions)}")
+    for lane in {question.lane for question in questions}:
+        check_lane(lane)
+    return list({(question.rid, question.slot): question for question in reversed(questions)}.values())[::-1]
+
+
+def latest_pieces(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
+    """One piece per slot, of its highest attempt, by slot."""
+    best: dict[int, Piece] = {}
+    for piece in pieces:
+        if piece.slot not in best or piece.attempt > best[piece.slot].attempt:
+            best[piece.slot] = piece
+    return tuple(best[slot] for slot in sorted(best))
+
+
+def bells_for(questions: Iterable[QueuedQuestion]) -> frozenset[str]:
+    """Whose bells to ring for these questions: worker ids, or ``any``."""
+    return frozenset("any" if question.lane.shared else question.lane.source for question in questions)

@@ -1,0 +1,269 @@
+"""The memory adapter of the bus port."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from kev.bus.checks import bells_for, check_source, check_worker, latest_pieces, unique
+from kev.bus.feed import BusStats, Feed
+from kev.bus.memory.hub import Topic
+from kev.bus.memory.queues import Entry, Queues
+from kev.bus.memory.records import Expiring, Records
+from kev.bus.messages import (
+    CancelHint,
+    DeadLetter,
+    Delta,
+    Lane,
+    Manifest,
+    Piece,
+    QueuedQuestion,
+    RequestRecord,
+    WorkerLease,
+)
+from kev.bus.port import Subscription, Taken
+from kev.bus.settings import BusSettings
+from kev.domain.errors import BusUnavailable, NotFound
+from kev.domain.outcome import Outcome
+
+log = logging.getLogger(__name__)
+Texts = Callable[[str], Sequence[Piece]]
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class MemoryBus:
+    """The bus of one process and one event loop. Not thread-safe: call it from
+    that loop only. All tiers share one object.
+
+    Args:
+        monotonic: Seconds; drives ack waits, leases and TTLs.
+        wall_ms: Unix milliseconds; compared with the questions' deadlines.
+    """
+
+    def __init__(
+        self,
+        settings: BusSettings | None = None,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        wall_ms: Callable[[], int] = _wall_ms,
+    ) -> None:
+        s = settings or BusSettings()
+        self.settings = s
+        self.stats = BusStats()
+        self._now, self._now_ms = monotonic, wall_ms
+        self._queues = Queues(s.queue_bound, s.ack_wait_s, s.dedupe_window_s, s.question_grace_s)
+        self._records = Records(s.result_ttl_s)
+        self._leases: Expiring[str, WorkerLease] = Expiring(s.lease_s)
+        self._dead: Expiring[tuple[str, int], DeadLetter] = Expiring(s.dead_letter_ttl_s)
+        self._bells: Topic[str] = Topic()
+        self._cancels: Topic[CancelHint] = Topic()
+        self._feeds: dict[str, list[Feed]] = {}
+        self._texts: dict[int, Texts] = {}
+        self._closed = False
+
+    # -- a request's life ----------------------------------------------------------
+    async def open_request(self, manifest: Manifest) -> Manifest:
+        """See ``Bus.open_request``."""
+        return self._records.open(manifest, self._time())
+
+    async def enqueue(self, questions: Sequence[QueuedQuestion]) -> frozenset[Lane]:
+        """See ``Bus.enqueue``."""
+        now, once = self._time(), unique(questions)
+        full = self._queues.put(once, now, self._now_ms())
+        if not full:
+            self._ring(bells_for(once))
+        return full
+
+    async def drop_request(self, rid: str) -> None:
+        """See ``Bus.drop_request``."""
+        self._records.drop(rid, self._time())
+
+    async def depths(self) -> Mapping[Lane, int]:
+        """See ``Bus.depths``."""
+        return self._queues.depths(self._time(), self._now_ms())
+
+    # -- outcomes ------------------------------------------------------------------
+    async def settle(self, outcome: Outcome) -> Outcome:
+        """See ``Bus.settle``."""
+        stored = self._records.settle(outcome, self._time(), lambda written: self._feed(written.rid, written))
+        if stored is None:
+            raise NotFound(f"request {outcome.request_id}: there is none, or it has expired")
+        return stored
+
+    async def outcome(self, rid: str, slot: int) -> Outcome | None:
+        """See ``Bus.outcome``."""
+        return self._records.outcome(rid, slot, self._time())
+
+    async def request(self, rid: str) -> RequestRecord | None:
+        """See ``Bus.request``."""
+        return self._records.request(rid, self._time())
+
+    # -- streaming -----------------------------------------------------------------
+    async def publish_delta(self, delta: Delta) -> None:
+        """See ``Bus.publish_delta``."""
+        self._time()
+        self._feed(delta.rid, delta)
+
+    def follow(self, rid: str) -> AbstractAsyncContextManager[AsyncIterator[Delta | Outcome]]:
+        """See ``Bus.follow``."""
+        return self._following(rid)
+
+    @asynccontextmanager
+    async def _following(self, rid: str) -> AsyncIterator[AsyncIterator[Delta | Outcome]]:
+        self._time()
+        feed = Feed(self.settings.follow_buffer, self.stats)
+        self._feeds.setdefault(rid, []).append(feed)
+        try:
+            yield feed
+        finally:
+            feed.end()
+            self._feeds[rid].remove(feed)
+            if not self._feeds[rid]:
+                del self._feeds[rid]
+
+    async def catch_up(self, rid: str) -> tuple[Piece, ...]:
+        """See ``Bus.catch_up``."""
+        self._time()
+        pieces: list[Piece] = []
+        for texts in tuple(self._texts.values()):
+            try:
+                pieces.extend(texts(rid))
+            except Exception:
+                log.exception("a worker could not answer a catch-up request")
+        return latest_pieces(pieces)
+
+    # -- a worker's work -----------------------------------------------------------
+    async def take(self, source: str) -> Taken | None:
+        """See ``Bus.take``."""
+        check_source(source)
+        entry = self._queues.take(source, self._time(), self._now_ms())
+        return None if entry is None else MemoryTaken(self, entry)
+
+    async def strike(self, rid: str, slot: int) -> int:
+        """See ``Bus.strike``."""
+        return self._records.strike(rid, slot, self._time())
+
+    async def dead_letter(self, question: QueuedQuestion, reason: str, strikes: int) -> None:
+        """See ``Bus.dead_letter``."""
+        letter = DeadLetter(question, reason, strikes, self._now_ms())
+        self._dead.set((question.rid, question.slot), letter, self._time())
+
+    async def dead_letters(self) -> tuple[DeadLetter, ...]:
+        """All dead letters, oldest first; for the operator."""
+        return tuple(self._dead.values(self._time()))
+
+    async def on_bell(self, worker_id: str, ring: Callable[[], None]) -> Subscription:
+        """See ``Bus.on_bell``."""
+        check_worker(worker_id)
+        self._time()
+        return self._bells.add(lambda name: ring() if name in (worker_id, "any") else None)
+
+    async def on_cancel(self, cancel: Callable[[CancelHint], None]) -> Subscription:
+        """See ``Bus.on_cancel``."""
+        self._time()
+        return self._cancels.add(cancel)
+
+    async def hint_cancel(self, hint: CancelHint) -> None:
+        """See ``Bus.hint_cancel``."""
+        self._time()
+        self._cancels.send(hint)
+
+    async def on_catch_up(self, texts: Texts) -> Subscription:
+        """See ``Bus.on_catch_up``."""
+        self._time()
+        return _TextsListener(self._texts, texts)
+
+    # -- fleet ---------------------------------------------------------------------
+    async def announce(self, lease: WorkerLease) -> None:
+        """See ``Bus.announce``."""
+        check_worker(lease.worker_id)
+        self._leases.set(lease.worker_id, lease, self._time())
+
+    async def withdraw(self, worker_id: str) -> None:
+        """See ``Bus.withdraw``."""
+        self._time()
+        self._leases.drop(worker_id)
+        self._ring(frozenset({"any"}))
+
+    async def fleet(self) -> Mapping[str, WorkerLease]:
+        """See ``Bus.fleet``."""
+        return {lease.worker_id: lease for lease in self._leases.values(self._time())}
+
+    async def close(self) -> None:
+        """See ``Bus.close``."""
+        self._closed = True
+        self._bells.clear()
+        self._cancels.clear()
+        self._texts.clear()
+        for feed in [feed for feeds in self._feeds.values() for feed in feeds]:
+            feed.end()
+
+    # -- inside --------------------------------------------------------------------
+    def _time(self) -> float:
+        if self._closed:
+            raise BusUnavailable("the bus of this process is closed")
+        return self._now()
+
+    def _ring(self, names: frozenset[str]) -> None:
+        for name in names:
+            self._bells.send(name)
+
+    def _feed(self, rid: str, item: Delta | Outcome) -> None:
+        for feed in self._feeds.get(rid, ()):
+            feed.push(item)
+
+
+class MemoryTaken:
+    """A question in a worker's hands. See ``port.Taken``."""
+
+    def __init__(self, bus: MemoryBus, entry: Entry) -> None:
+        self._bus = bus
+        self._entry = entry
+        self.attempt = entry.holder
+
+    @property
+    def question(self) -> QueuedQuestion:
+        """What was taken."""
+        return self._entry.question
+
+    @property
+    def held(self) -> bool:
+        """Whether the ack wait is still running and nothing was answered yet."""
+        return self._bus._queues.holds(self._entry, self.attempt, self._bus._now())
+
+    async def ack(self) -> None:
+        """See ``Taken.ack``."""
+        self._bus._time()
+        if self.held:
+            self._bus._queues.ack(self._entry)
+
+    async def progress(self) -> None:
+        """See ``Taken.progress``."""
+        now = self._bus._time()
+        if self.held:
+            self._bus._queues.progress(self._entry, now)
+
+    async def give_back(self) -> None:
+        """See ``Taken.give_back``."""
+        self._bus._time()
+        if self.held:
+            self._bus._queues.give_back(self._entry)
+            self._bus._ring(bells_for([self.question]) | {"any"})
+
+
+class _TextsListener:
+    """A registration of ``on_catch_up``."""
+
+    def __init__(self, registry: dict[int, Texts], texts: Texts) -> None:
+        self._registry = registry
+        self._key = id(self)
+        registry[self._key] = texts
+
+    async def close(self) -> None:
+        """Ends it."""
+        self._registry.pop(self._key, None)
