@@ -1,0 +1,130 @@
+"""Reads a decoder from a Hugging Face directory: ``config.json`` and ``*.safetensors``.
+
+Pickled checkpoints are never opened: unpickling runs code that the file brings.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from inference_svc.models.config import ModelConfig
+from inference_svc.models.errors import ModelError
+from inference_svc.models.hf_config import read_config
+from inference_svc.models.refuse import refuse_left_over
+from inference_svc.models.rope import inverse_frequencies
+from inference_svc.models.weights import LayerWeights, Weights, check_shape, layer_shapes, top_shapes
+from inference_svc.rows import Float32Array
+
+_TOP = {"embed": "model.embed_tokens.weight", "final_norm": "model.norm.weight", "head": "lm_head.weight"}
+_LAYER = {
+    "attn_norm": "input_layernorm.weight",
+    "q": "self_attn.q_proj.weight",
+    "k": "self_attn.k_proj.weight",
+    "v": "self_attn.v_proj.weight",
+    "o": "self_attn.o_proj.weight",
+    "mlp_norm": "post_attention_layernorm.weight",
+    "gate": "mlp.gate_proj.weight",
+    "up": "mlp.up_proj.weight",
+    "down": "mlp.down_proj.weight",
+    "q_bias": "self_attn.q_proj.bias",
+    "k_bias": "self_attn.k_proj.bias",
+    "v_bias": "self_attn.v_proj.bias",
+    "q_norm": "self_attn.q_norm.weight",
+    "k_norm": "self_attn.k_norm.weight",
+}
+_INDEX = "model.safetensors.index.json"
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def load_directory(folder: Path) -> tuple[ModelConfig, Weights]:
+    """Reads one directory, with one or several safetensors files.
+
+    Raises:
+        ModelError: only pickled weights are there, a file is missing or
+            damaged, the model is refused, or a tensor is missing, misshapen
+            or one too many.
+    """
+    config = read_config(folder)
+    files = _files(folder)
+    try:
+        with ExitStack() as stack:
+            return config, _read(_Store(files, stack), config)
+    except SafetensorError as error:
+        raise ModelError(f"core.model_path: a safetensors file in {folder.name!r} is damaged: {error}") from error
+
+
+def _files(folder: Path) -> list[Path]:
+    index = folder / _INDEX
+    if index.is_file():
+        return _indexed(folder, index)
+    files = sorted(folder.glob("*.safetensors"))
+    if files:
+        return files
+    if any(folder.glob("*.bin")) or any(folder.glob("*.pt*")):
+        raise ModelError(
+            f"core.model_path: {folder.name!r} has pickled weights only, which are never opened because they can run "
+            "code; allowed: *.safetensors"
+        )
+    raise ModelError(f"core.model_path: {folder.name!r} has no *.safetensors")
+
+
+def _indexed(folder: Path, index: Path) -> list[Path]:
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"{_INDEX} is malformed: it needs a weight_map") from error
+    for name in names:
+        if Path(name).name != name or not name.endswith(".safetensors"):
+            raise ModelError(f"{_INDEX}: {name!r} is not a safetensors file of this directory")
+        if not (folder / name).is_file():
+            raise ModelError(f"core.model_path: {name} is missing; {_INDEX} names it")
+    return [folder / name for name in names]
+
+
+class _Store:
+    """All tensors of several files under one roof; remembers which were not asked for."""
+
+    def __init__(self, files: list[Path], stack: ExitStack) -> None:
+        self._where: dict[str, Any] = {}
+        for file in files:
+            opened = stack.enter_context(safe_open(file, framework="pt"))
+            self._where |= dict.fromkeys(opened.keys(), opened)
+        self.unused = set(self._where)
+
+    def tensor(self, name: str, shape: tuple[int, ...]) -> Float32Array:
+        """One tensor as float32."""
+        if name not in self._where:
+            raise ModelError(f"tensor {name} is missing")
+        self.unused.discard(name)
+        stored: torch.Tensor = self._where[name].get_tensor(name)
+        check_shape(name, tuple(stored.shape), shape)
+        if stored.dtype not in _FLOATS:
+            raise ModelError(f"tensor {name}: {stored.dtype} is not supported; allowed: float32, float16, bfloat16")
+        values: Float32Array = stored.to(torch.float32).numpy()
+        return values
+
+
+def _read(store: _Store, config: ModelConfig) -> Weights:
+    top = {field: store.tensor(_TOP[field], shape) for field, shape in top_shapes(config).items()}
+    shapes = layer_shapes(config)
+    layers = tuple(
+        LayerWeights(
+            **{field: store.tensor(f"model.layers.{i}.{_LAYER[field]}", shape) for field, shape in shapes.items()}
+        )
+        for i in range(config.layers)
+    )
+    ignored = {_TOP["head"]} if config.tied else set()
+    refuse_left_over(name for name in store.unused - ignored if not name.endswith("rotary_emb.inv_freq"))
+    return Weights(
+        embed=top["embed"],
+        layers=layers,
+        final_norm=top["final_norm"],
+        head=top.get("head"),
+        inv_freq=inverse_frequencies(config),
+    )
