@@ -1,0 +1,45 @@
+"""Limits and keepalive of both ends of a gRPC connection, and how a channel is opened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+
+MAX_REQUEST_BYTES = 64 * 1024 * 1024
+"""Largest message a service accepts."""
+MAX_REPLY_BYTES = 256 * 1024 * 1024
+"""Largest message a client accepts: 1,000 whole results."""
+KEEPALIVE_MS = 30_000
+KEEPALIVE_TIMEOUT_MS = 10_000
+
+_KEEPALIVE: list[tuple[str, Any]] = [
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+]
+
+SERVER_OPTIONS: list[tuple[str, Any]] = [
+    *_KEEPALIVE,
+    # Clients may ping twice as often as ours do before they are sent away.
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
+    ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
+    ("grpc.max_send_message_length", MAX_REPLY_BYTES),
+    # Off, so that a second process on the same port gets an error instead of half the calls.
+    ("grpc.so_reuseport", 0),
+]
+
+CHANNEL_OPTIONS: list[tuple[str, Any]] = [
+    *_KEEPALIVE,
+    ("grpc.max_receive_message_length", MAX_REPLY_BYTES),
+    ("grpc.max_send_message_length", MAX_REQUEST_BYTES),
+    # A service that comes back is found within a second or two, not after gRPC's two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+]
+
+
+def open_channel(address: str) -> grpc.aio.Channel:
+    """A channel to ``host:port`` with this project's limits. Connects on first use."""
+    return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)

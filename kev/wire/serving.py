@@ -1,0 +1,142 @@
+"""What every gRPC service of this project has in common.
+
+A service's ``main``::
+
+    async def main() -> None:
+        host = GrpcHost(settings.aggregator.listen, ["kev.v1.AggregatorService"])
+        add_AggregatorServiceServicer_to_server(servicer, host.server)
+        address = await host.start()
+        await host.set_serving(True)
+        say_ready("aggregator", address=address)
+        try:
+            await forever()
+        finally:
+            await host.stop(grace=5.0)
+
+    raise SystemExit(run_service(main))
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from kev.wire.interceptor import ErrorInterceptor
+from kev.wire.options import SERVER_OPTIONS, open_channel
+from kev.wire.process import (
+    StartError,
+    forever,
+    read_ready,
+    run_service,
+    say_ready,
+    serve_metrics,
+    settings_from_command_line,
+)
+
+__all__ = [
+    "GrpcHost",
+    "StartError",
+    "forever",
+    "open_channel",
+    "read_ready",
+    "run_service",
+    "say_ready",
+    "serve_metrics",
+    "settings_from_command_line",
+    "tenant_of",
+    "time_left",
+]
+
+
+def tenant_of(context: grpc.aio.ServicerContext[Any, Any]) -> str:
+    """The caller's tenant. One for all until callers carry keys."""
+    del context
+    return ""
+
+
+def time_left(context: grpc.aio.ServicerContext[Any, Any]) -> float | None:
+    """Seconds until the caller's deadline; None if it set none."""
+    left: float | None = context.time_remaining()
+    return left
+
+
+class GrpcHost:
+    """A gRPC server with health, reflection, keepalive, limits and the error table.
+
+    Create it inside the running event loop. ``server`` takes the servicers,
+    before ``start``. Handlers raise errors of ``kev.domain.errors``; the
+    caller gets their status.
+
+    Args:
+        listen: ``host:port``; port 0 takes a free one.
+        services: Full names, e.g. ``kev.v1.RouterService``, for health and reflection.
+    """
+
+    def __init__(self, listen: str, services: Sequence[str]) -> None:
+        self._listen = listen
+        self._services = tuple(services)
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs know the threaded one only
+        self.server: grpc.aio.Server = grpc.aio.server(interceptors=[ErrorInterceptor()], options=SERVER_OPTIONS)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self.server)
+        names = (*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self.server)
+
+    async def start(self) -> str:
+        """Listens; health says NOT_SERVING until ``set_serving(True)``.
+
+        Returns:
+            The bound ``host:port``.
+
+        Raises:
+            StartError: the address is bad or taken.
+        """
+        host, _ = split_address(self._listen)
+        await asyncio.to_thread(_probe, self._listen)
+        try:
+            port = self.server.add_insecure_port(self._listen)
+        except RuntimeError:
+            raise StartError(f"cannot listen on {self._listen}") from None
+        await self.set_serving(False)
+        await self.server.start()
+        return f"{host}:{port}"
+
+    async def set_serving(self, serving: bool) -> None:
+        """Sets the health of each service and of the whole."""
+        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        for name in ("", *self._services):
+            await self._health.set(name, status)
+
+    async def stop(self, grace: float) -> None:
+        """Health NOT_SERVING, no new calls; running ones have ``grace`` seconds to end."""
+        await self._health.enter_graceful_shutdown()
+        await self.server.stop(grace)
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host (with its brackets, if any) and port of ``host:port``.
+
+    Raises:
+        StartError: it is not of that form.
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise StartError(f"cannot listen on {address!r}: must be host:port")
+    return host, int(port)
+
+
+def _probe(address: str) -> None:
+    """Binds once and lets go: a taken port gives one clear line, not gRPC's log."""
+    host, port = split_address(address)
+    try:
+        family, kind, proto, _, where = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, proto) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(where)
+    except OSError as error:
+        raise StartError(f"cannot listen on {address}: {error.strerror or error}") from None
