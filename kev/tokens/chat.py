@@ -1,0 +1,160 @@
+"""From chat messages to the tokens of a prompt.
+
+Two promises are kept here:
+
+* **What a user writes never becomes a special token.** Each content is marked with private characters that the
+  messages do not hold: one inside every special token's text, and one at each end, so that no special token can be
+  spelled by the content alone or together with the template around it. The rendered text is split on the special
+  tokens that are left (the template's own), then the marks are taken out.
+* **The system prompt is the deployment's own.** Many templates insert a default one when the first message is not
+  a system message. So the template is given a system message first; when none is wanted, it is a stand-in whose
+  block is cut off again (see `kev.tokens.system_part`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from kev.tokens.marks import MarkPair, Marks
+from kev.tokens.segments import Segments
+from kev.tokens.system_part import SystemPart, find_system_part
+from kev.tokens.templates import FALLBACK_TEMPLATE, ChatTemplate, ChatTemplateError
+from kev.tokens.tokenizer import Tokenizer
+
+ROLES = ("system", "user", "assistant")
+
+__all__ = ["ROLES", "ChatFormat", "ChatTemplateError", "Prompt"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A question, ready for a model.
+
+    Attributes:
+        tokens: Token ids of the whole prompt.
+        prefix_tokens: How many of the first tokens are the deployment's system part. They are the same ids for
+            every question, so that their KV can be shared; 0 when there is no system prompt.
+        question: `[start, end)` in `tokens` of those that stand for nothing but the last user message's content
+            (white space at its ends aside); empty when it has none.
+    """
+
+    tokens: list[int]
+    prefix_tokens: int
+    question: tuple[int, int] = (0, 0)
+
+
+class ChatFormat:
+    """A model's chat format with a deployment's system prompt. Use one object from one thread.
+
+    Args:
+        tokenizer: The model's tokenizer, with its chat template. Without one, `FALLBACK_TEMPLATE` is used.
+        system_prompt: The deployment's own system prompt; "" for none, and then no default of the template either.
+        clock: For templates that write today's date.
+
+    Raises:
+        ChatTemplateError: the template cannot be used, or has no place for a system prompt.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, system_prompt: str = "", clock: Callable[[], datetime] = datetime.now
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._system_prompt = system_prompt
+        names = {token: text for text, token in tokenizer.special.items()}
+        self._bos = names.get(tokenizer.bos_id, "") if tokenizer.bos_id is not None else ""
+        eos = next((names[token] for token in sorted(tokenizer.eos_ids) if token in names), "")
+        self._fallback = tokenizer.chat_template is None
+        source = tokenizer.chat_template or FALLBACK_TEMPLATE
+        if self._fallback and tokenizer.adds_bos:
+            source = "{{ bos_token }}" + source
+        self._template = ChatTemplate(source, self._bos, eos, clock)
+        self._marks = Marks(tokenizer.special, avoid=source)
+        self._segments = Segments(tokenizer)
+        self._system = self._find_system()
+
+    @property
+    def prefix(self) -> tuple[int, ...]:
+        """Ids that every prompt begins with: the deployment's system part; empty without a system prompt."""
+        return tuple(self._system.tokens) if self._system_prompt else ()
+
+    def render(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> Prompt:
+        """The tokens of a conversation whose last user message is the question.
+
+        A system message of the client comes after the deployment's own, as a message of its own.
+
+        Args:
+            messages: Each with `role` (system, user or assistant) and `content`, at least one.
+            add_generation_prompt: Whether to end with the head of the answer.
+
+        Raises:
+            ValueError: a message is not of that form; the text names the field and what is allowed.
+            ChatTemplateError: the template refuses these messages (a ValueError too).
+        """
+        if not messages:
+            raise ValueError("messages: empty; allowed: at least one message")
+        checked = [_checked(index, message) for index, message in enumerate(messages)]
+        marks = self._marks.pick([message["content"] for message in checked])
+        guarded = self._guarded(checked, marks)
+        if not self._system_prompt and checked[0]["role"] == "system":
+            # The client brings a system message, so the template has no default to insert.
+            found = self._segments.encode(self._template.render(guarded, add_generation_prompt), marks)
+            return Prompt(found.tokens, 0, found.question)
+        text = self._after_system(guarded, add_generation_prompt)
+        head = self._system.tokens
+        found = self._segments.encode(text, marks, at_start=not head)
+        question = (found.question[0] + len(head), found.question[1] + len(head))
+        return Prompt([*head, *found.tokens], len(head) if self._system_prompt else 0, question)
+
+    def cut(self, prompt: Prompt, keep: int) -> Prompt:
+        """The prompt with at most the first `keep` tokens of its question, cut between characters.
+
+        The system part, the conversation before and the template's tail stay whole.
+
+        Raises:
+            ValueError: `keep` is negative or more than the question has.
+        """
+        start, end = prompt.question
+        if not 0 <= keep <= end - start:
+            raise ValueError(f"keep: {keep} is out of range; allowed: 0 to {end - start}")
+        while keep < end - start and self._splits_character(prompt.tokens[start : start + keep]):
+            keep -= 1
+        tokens = prompt.tokens[: start + keep] + prompt.tokens[end:]
+        return Prompt(tokens, prompt.prefix_tokens, (start, start + keep))
+
+    def _splits_character(self, tokens: list[int]) -> bool:
+        tail = b"".join(self._tokenizer.token_bytes(token) for token in tokens[-8:])[-4:]
+        for back in range(1, len(tail) + 1):
+            byte = tail[-back]
+            if byte & 0xC0 != 0x80:  # the character's first byte
+                return byte >= 0xC0 and back < (2 if byte < 0xE0 else 3 if byte < 0xF0 else 4)
+        return False
+
+    def _guarded(self, messages: list[dict[str, str]], marks: MarkPair) -> list[dict[str, str]]:
+        last = max((index for index, message in enumerate(messages) if message["role"] == "user"), default=-1)
+        return [
+            {"role": message["role"], "content": self._marks.guard(message["content"], marks, index == last)}
+            for index, message in enumerate(messages)
+        ]
+
+    def _after_system(self, messages: list[dict[str, str]], add_generation_prompt: bool) -> str:
+        """The rendered text behind the system part, whose tokens are known."""
+        for _ in range(2):
+            text = self._template.render([*self._system.messages, *messages], add_generation_prompt)
+            if text.startswith(self._system.cut):
+                return text[len(self._system.cut) :]
+            self._system = self._find_system()  # the template writes a date, and it has changed
+        raise ChatTemplateError("messages: the model's chat template does not begin with its system part")
+
+    def _find_system(self) -> SystemPart:
+        return find_system_part(
+            self._template, self._marks, self._segments, self._system_prompt, self._bos, self._fallback
+        )
+
+
+def _checked(index: int, message: Mapping[str, str]) -> dict[str, str]:
+    role, content = message.get("role"), message.get("content")
+    if role not in ROLES:
+        raise ValueError(f"messages[{index}].role: {role!r} is not known; allowed: {', '.join(ROLES)}")
+    if not isinstance(content, str):
+        raise ValueError(f"messages[{index}].content: {type(content).__name__}; allowed: text")
+    return {"role": role, "content": content}
