@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ import yaml
 from pydantic import ValidationError
 
 from kev.config.settings import Section, Settings
+from kev.config.source import ConfigError, from_environment, from_flags, read_file
+
+__all__ = ["ConfigError", "load_settings", "shown"]
 
 SECTIONS: dict[str, type[Section]] = {
     name: field.annotation
@@ -31,10 +35,6 @@ FORMER_KEYS = {
 """Keys of the first seed, and today's names."""
 
 
-class ConfigError(ValueError):
-    """A bad configuration; each line of the text names a key and what is allowed."""
-
-
 def load_settings(
     path: str | Path | None = None,
     *,
@@ -45,16 +45,19 @@ def load_settings(
 
     Args:
         path: The YAML file; None takes the defaults.
-        flags: ``section.key`` -> value, on top of everything.
+        flags: ``section.key`` or ``section_key`` -> value, on top of everything;
+            a value of None means that the flag was not given.
         environment: Stands in for ``os.environ`` in tests.
 
     Raises:
         ConfigError: the file cannot be read, or a key or value is bad.
     """
-    tree = _read(Path(path)) if path is not None else {}
-    _lay_over(tree, _from_environment(os.environ if environment is None else environment))
-    _lay_over(tree, _from_flags(flags or {}))
-    if problems := list(_unknown(tree)):
+    tree: dict[str, Any] = read_file(Path(path), SECTIONS) if path is not None else {}
+    if problems := list(_not_sections(tree)):
+        raise ConfigError("\n".join(problems))
+    _lay_over(tree, from_environment(os.environ if environment is None else environment, SECTIONS))
+    _lay_over(tree, from_flags(flags or {}, SECTIONS))
+    if problems := list(_unknown_keys(tree)):
         raise ConfigError("\n".join(problems))
     try:
         return Settings.model_validate(tree)
@@ -64,53 +67,9 @@ def load_settings(
 
 def shown(settings: Settings) -> str:
     """The settings as YAML with secrets hidden, for the start-up log."""
-    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: is not valid YAML ({' '.join(str(error).split())})") from None
-    if loaded is None:
-        return {}
-    if not isinstance(loaded, dict):
-        raise ConfigError(f"{path}: must hold sections ({', '.join(SECTIONS)})")
-    return _unrooted(path, loaded)
-
-
-def _unrooted(path: Path, loaded: dict[str, Any]) -> dict[str, Any]:
-    """Sections may stand at the top or below a root key ``kev``."""
-    root = loaded.pop("kev", None) or {}
-    if not isinstance(root, dict):
-        raise ConfigError(f"{path}: kev must hold sections ({', '.join(SECTIONS)})")
-    if both := sorted(set(root) & set(loaded)):
-        raise ConfigError(f"{path}: {', '.join(both)} stands both at the top and below kev; keep one")
-    tree = {**loaded, **root}
-    for name, section in tree.items():
-        if name in SECTIONS and section is None:
-            tree[name] = {}
-        elif name in SECTIONS and not isinstance(section, dict):
-            raise ConfigError(f"{name}: must hold keys ({', '.join(SECTIONS[name].model_fields)})")
-    return tree
-
-
-def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """``KEV_CORE_PRECISION=fp32`` -> ``core``, ``precision``, ``fp32``. Other
-    variables that begin with ``KEV_`` but name no section are not ours."""
-    for variable, value in environment.items():
-        head, _, rest = variable.lower().partition("_")
-        section, _, key = rest.partition("_")
-        if head == "kev" and variable.startswith("KEV_") and section in SECTIONS and key:
-            yield section, key, value
-
-
-def _from_flags(flags: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    for path, value in flags.items():
-        section, _, key = path.partition(".")
-        yield section, key, value
+    tree = settings.model_dump(mode="json")
+    tree["bus"]["url"] = re.sub(r"//[^/@]*@", "//**********@", tree["bus"]["url"])
+    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
 
 
 def _lay_over(tree: dict[str, Any], entries: Iterable[tuple[str, str, Any]]) -> None:
@@ -118,15 +77,20 @@ def _lay_over(tree: dict[str, Any], entries: Iterable[tuple[str, str, Any]]) -> 
         tree.setdefault(section, {})[key] = value
 
 
-def _unknown(tree: Mapping[str, Any]) -> Iterator[str]:
+def _not_sections(tree: Mapping[str, Any]) -> Iterator[str]:
     for name, section in tree.items():
         if name not in SECTIONS:
             yield f"{name}: {_hint(name) or 'unknown section; allowed: ' + ', '.join(SECTIONS)}"
-            continue
+        elif not isinstance(section, dict):
+            yield f"{name}: must hold keys ({', '.join(SECTIONS[name].model_fields)})"
+
+
+def _unknown_keys(tree: Mapping[str, Any]) -> Iterator[str]:
+    for name, section in tree.items():
         for key in section:
             if key not in SECTIONS[name].model_fields:
                 allowed = f"unknown key; allowed: {', '.join(SECTIONS[name].model_fields)}"
-                yield f"{name}.{key}: {_hint(key) or allowed}"
+                yield f"{name}.{key}: {_hint(str(key)) or allowed}"
 
 
 def _hint(key: str) -> str:
@@ -146,7 +110,6 @@ def _lines(error: ValidationError) -> Iterator[str]:
         path = ".".join(str(part) for part in problem["loc"])
         message = problem["msg"].removeprefix("Value error, ")
         given = problem.get("input")
-        shown_input = (
-            f", got {given!r}" if isinstance(given, str | int | float | bool) and "password" not in path else ""
-        )
-        yield f"{path}: {message}{shown_input}" if path else message
+        secret = path in ("bus.password", "bus.url")
+        got = f", got {given!r}" if isinstance(given, str | int | float | bool) and not secret else ""
+        yield f"{path}: {message}{got}" if path else message

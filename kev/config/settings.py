@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from kev.domain.ids import is_worker_id
 from kev.domain.question import Isolation, ResultMode
 
 Port = Annotated[int, Field(ge=0, le=65535)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
+Milliseconds = Annotated[int, Field(ge=1, le=2**31 - 1)]
+
+
+def _address(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535 or any(sign.isspace() for sign in text):
+        raise ValueError("must be HOST:PORT with a port of 0 to 65535")
+    return text
+
+
+def _broker(text: str) -> str:
+    if not all(re.fullmatch(r"(nats|tls|ws|wss)://[^\s,]+", part) for part in text.split(",")):
+        raise ValueError("must be nats://HOST:PORT (or tls://), several with commas between")
+    return text
+
+
+Address = Annotated[str, AfterValidator(_address)]
 
 
 class Mode(StrEnum):
@@ -68,8 +86,8 @@ class DeploySettings(Section):
 class RouterSettings(Section):
     """``router``: how questions get channels, and what one batch may ask."""
 
-    listen: str = "127.0.0.1:50051"
-    aggregator: str = "127.0.0.1:50052"
+    listen: Address = "127.0.0.1:50051"
+    aggregator: Address = "127.0.0.1:50052"
     """Address of the aggregator whose stream ``Ask`` relays."""
     strategy: Strategy = Strategy.CONSISTENT_HASH
     hash_buckets: Annotated[int, Field(ge=1, le=65536)] = 64
@@ -84,7 +102,7 @@ class RouterSettings(Section):
     """Most submits held under ``wait``; the next one is refused."""
     normalize: Literal["off", "light", "full"] = "light"
     default_max_tokens: Count = 256
-    max_timeout_ms: Count = 600_000
+    max_timeout_ms: Milliseconds = 600_000
     max_text_chars: Count = 1_000_000
     """Longest question, characters; longer ones are refused before they are tokenised."""
 
@@ -94,7 +112,7 @@ class InferenceSettings(Section):
 
     worker_id: str = ""
     """Stable over restarts; empty takes the host's name."""
-    listen: str = "127.0.0.1:50061"
+    listen: Address = "127.0.0.1:50061"
 
     @model_validator(mode="after")
     def _name(self) -> InferenceSettings:
@@ -118,14 +136,14 @@ class CoreSettings(Section):
     model_path: str = "default"
     """A ``.gguf`` file, a Hugging Face directory, or ``default`` (SmolLM2-135M-Instruct)."""
     precision: Precision = Precision.FP32
-    max_context: Annotated[int, Field(ge=16)] = 2048
+    max_context: Annotated[int, Field(ge=16, le=1_048_576)] = 2048
     """Most positions of one channel, prompt and answer together."""
     backend: Literal["auto", "reference", "native"] = "auto"
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
     threads: Annotated[int, Field(ge=0, le=512)] = 0
     """Threads of a forward; 0 takes the machine's cores."""
     system_prompt: str = ""
-    kv_pages: Annotated[int, Field(ge=0)] = 0
+    kv_pages: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """Pages of 16 positions in the KV store; 0 sizes it from channels and ``max_context``."""
     row_budget: Annotated[int, Field(ge=1, le=65536)] = 256
     """Most rows in one forward; long prompts go in by chunks."""
@@ -136,27 +154,27 @@ class CoreSettings(Section):
 class AggregatorSettings(Section):
     """``aggregator``: results."""
 
-    listen: str = "127.0.0.1:50052"
+    listen: Address = "127.0.0.1:50052"
     mode: ResultMode = ResultMode.SLOT_MAP
-    timeout_ms: Annotated[int, Field(ge=1)] = 60_000
+    timeout_ms: Milliseconds = 60_000
     """A question's time from acceptance to deadline, where it names none."""
-    grace_ms: Annotated[int, Field(ge=0)] = 2_000
-    reader_buffer: Annotated[int, Field(ge=1)] = 1024
+    grace_ms: Annotated[int, Field(ge=0, le=60_000)] = 2_000
+    reader_buffer: Count = 1024
     """Frames that may wait for one slow reader."""
 
 
 class BusSection(Section):
     """``bus``: the broker, and the bounds of the queues."""
 
-    url: str = "nats://127.0.0.1:4222"
+    url: Annotated[str, AfterValidator(_broker)] = "nats://127.0.0.1:4222"
     user: str = ""
     password: SecretStr = SecretStr("")
-    queue_bound: Annotated[int, Field(ge=1)] = 64
+    queue_bound: Count = 64
     """Most questions in one channel's queue, the running one included."""
-    shared_lane_bound: Annotated[int, Field(ge=1)] = 10_000
-    ack_wait_ms: Annotated[int, Field(ge=200)] = 10_000
-    lease_ms: Annotated[int, Field(ge=200)] = 5_000
-    result_ttl_ms: Annotated[int, Field(ge=1000)] = 3_600_000
+    shared_lane_bound: Count = 10_000
+    ack_wait_ms: Annotated[int, Field(ge=200, le=3_600_000)] = 10_000
+    lease_ms: Annotated[int, Field(ge=200, le=3_600_000)] = 5_000
+    result_ttl_ms: Annotated[int, Field(ge=1000, le=2**40)] = 3_600_000
     replicas: Literal[1, 3, 5] = 1
 
 

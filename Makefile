@@ -1,0 +1,33 @@
+# Every target sets up .venv first; that is quick when nothing changed.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+RUN := .venv/bin/python
+
+.PHONY: help setup demo test lint test-long stubs clean
+
+help:
+	@echo "make demo       a real broker, router, two workers and aggregator answer examples/questions.jsonl"
+	@echo "make test       lint, unit, contract, integration and end-to-end tests"
+	@echo "make lint       style, types, import rules, proto style, generated stubs"
+	@echo "make test-long  the long forms of the tests"
+	@echo "make stubs      regenerates kev/v1 from proto/"
+
+setup:
+	@$(PYTHON) scripts/set_up.py
+
+demo: setup
+	@$(RUN) -m kev.app.demo
+
+test: setup
+	@$(RUN) scripts/suite.py lint test
+
+lint: setup
+	@$(RUN) scripts/suite.py lint
+
+test-long: setup
+	@$(RUN) scripts/suite.py long
+
+stubs: setup
+	@$(RUN) proto/generate.py
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

