@@ -63,7 +63,7 @@ class MemoryBus:
         self._bells: Topic[str] = Topic()
         self._cancels: Topic[CancelHint] = Topic()
         self._feeds: dict[str, list[Feed]] = {}
-        self._texts: dict[int, Texts] = {}
+        self._texts: list[_TextsListener] = []
         self._closed = False
 
     # -- a request's life ----------------------------------------------------------
@@ -130,9 +130,9 @@ class MemoryBus:
         """See ``Bus.catch_up``."""
         self._time()
         pieces: list[Piece] = []
-        for texts in tuple(self._texts.values()):
+        for listener in tuple(self._texts):
             try:
-                pieces.extend(texts(rid))
+                pieces.extend(listener.texts(rid))
             except Exception:
                 log.exception("a worker could not answer a catch-up request")
         return latest_pieces(pieces)
@@ -259,11 +259,12 @@ class MemoryTaken:
 class _TextsListener:
     """A registration of ``on_catch_up``."""
 
-    def __init__(self, registry: dict[int, Texts], texts: Texts) -> None:
+    def __init__(self, registry: list[_TextsListener], texts: Texts) -> None:
         self._registry = registry
-        self._key = id(self)
-        registry[self._key] = texts
+        self.texts = texts
+        registry.append(self)
 
     async def close(self) -> None:
         """Ends it."""
-        self._registry.pop(self._key, None)
+        if self in self._registry:
+            self._registry.remove(self)
