@@ -1,0 +1,88 @@
+"""The text the router hashes: questions that mean the same should look the same here. No model ever reads it."""
+
+import re
+import unicodedata
+from functools import cache
+
+from router_svc.normalise.lexicon import lexicon
+from router_svc.normalise.protect import CJK
+
+_WIDE = re.compile(f"[{CJK}]")
+_QUOTES = str.maketrans(dict.fromkeys("“”‘’「」『』《》【】", " "))
+_BREAKS = re.compile(f"[、。…\n]+|(?:[,.!?;:~'\"()]+(?=\\s|$|[{CJK}])|(?<=[\\s{CJK}])[,.!?;:~'\"()]+|^[\"'(]+)")
+_PARTICLE_AFTER = 4
+_Phrases = dict[str, tuple[tuple[str, ...], ...]]
+
+
+def fold(text: str) -> str:
+    """Compatibility forms, case and runs of white space folded away."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text).lower()
+        return " ".join(unicodedata.normalize("NFKC", text).split())
+    return " ".join(text.lower().split())
+
+
+def routing_text(prompt_text: str) -> str:
+    """The folded text without punctuation around words, fillers, greetings and thanks.
+
+    A text of nothing else is only folded, so that it never comes out empty.
+    """
+    folded = fold(prompt_text)
+    clauses = [_without_fillers(clause) for clause in _BREAKS.split(folded.translate(_QUOTES))]
+    return " ".join(clause for clause in clauses if clause) or folded
+
+
+def _without_fillers(clause: str) -> str:
+    clause = clause.strip()
+    if not clause:
+        return ""
+    if _WIDE.search(clause):
+        clause = _without_chinese(clause)
+    return _without_english(clause) if clause else ""
+
+
+def _without_chinese(clause: str) -> str:
+    whole, front = _chinese_patterns()
+    if whole.fullmatch(clause):
+        return ""
+    words = lexicon("zh")
+    rest = front.sub("", clause) or clause
+    bare = rest.rstrip(words.particle)
+    return bare if len(bare) >= _PARTICLE_AFTER else rest
+
+
+@cache
+def _chinese_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    words = lexicon("zh")
+    fillers = sorted({*words.leading, *words.thanks}, key=len, reverse=True)
+    whole = re.compile(f"(?:{'|'.join(map(re.escape, fillers))})+[{words.particle}]*")
+    return whole, re.compile(f"^(?:{'|'.join(map(re.escape, words.routing))})+")
+
+
+def _without_english(clause: str) -> str:
+    words = clause.split()
+    if clause in lexicon("en").leading:
+        return ""
+    phrases = _english_phrases()
+    kept: list[str] = []
+    at = 0
+    while at < len(words):
+        length = next(
+            (len(phrase) for phrase in phrases.get(words[at], ()) if tuple(words[at : at + len(phrase)]) == phrase), 0
+        )
+        if length:
+            at += length
+        else:
+            kept.append(words[at])
+            at += 1
+    return " ".join(kept)
+
+
+@cache
+def _english_phrases() -> _Phrases:
+    """First word -> phrases that begin with it, the longest first."""
+    table: dict[str, list[tuple[str, ...]]] = {}
+    for phrase in lexicon("en").routing:
+        words = tuple(phrase.split())
+        table.setdefault(words[0], []).append(words)
+    return {first: tuple(sorted(phrases, key=len, reverse=True)) for first, phrases in table.items()}
