@@ -1,0 +1,116 @@
+"""Weights in the order in which the kernels read them. Pure functions over arrays.
+
+Columns of the result are a matrix's output features. They come in blocks of
+``variant.block`` columns, padded with zeros at the end; a block is one run of
+memory. See ``linear.h`` for the reader's side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from inference_svc.backends.native.variants import Variant
+from inference_svc.models import LayerWeights, ModelConfig, Weights
+from inference_svc.rows import Float32Array
+
+Array: TypeAlias = npt.NDArray[Any]
+Packer: TypeAlias = Callable[[Float32Array, Variant], Array]
+
+GROUP = 32
+"""int8: neighbouring inputs that share a scale."""
+
+FORMAT = 1
+"""Version of the packed layout; part of the cache's key."""
+
+
+def to_bf16(x: Float32Array) -> npt.NDArray[np.uint16]:
+    """Nearest bfloat16, ties to even. Weights are finite: NaN needs no care here."""
+    bits = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def _blocks(weight: Float32Array, block: int) -> Float32Array:
+    """``[out, in]`` to ``[blocks, block, in]``."""
+    short = -len(weight) % block
+    padded = np.pad(weight, ((0, short), (0, 0))) if short else weight
+    return padded.reshape(-1, block, weight.shape[1])
+
+
+def pack_fp32(weight: Float32Array, variant: Variant) -> Array:
+    """``[blocks, in, block]`` float32."""
+    return np.ascontiguousarray(_blocks(weight, variant.block).swapaxes(1, 2))
+
+
+def pack_bf16(weight: Float32Array, variant: Variant) -> Array:
+    """``[blocks, in / 2, block, 2]`` bfloat16 bits: two neighbouring inputs side by side."""
+    narrow = to_bf16(_blocks(weight, variant.block))
+    return np.ascontiguousarray(narrow.reshape(*narrow.shape[:2], -1, 2).swapaxes(1, 2))
+
+
+def pack_int8(weight: Float32Array, variant: Variant) -> Array:
+    """``[blocks, groups, bytes]``: each group's scales (bfloat16), then its weights.
+
+    A scale is rounded up to bfloat16 before the weights are divided by it, so
+    rounding it loses nothing. Weights are ``-127 .. 127``.
+    """
+    step, lanes = variant.int8_step, variant.lanes
+    blocks = _blocks(weight, variant.block)
+    grouped = blocks.reshape(*blocks.shape[:2], -1, GROUP)
+    bits = ((np.abs(grouped).max(axis=3) / np.float32(127)).view(np.uint32) + 0xFFFF) >> 16
+    scale = (bits << 16).view(np.float32)[..., None]
+    whole = np.rint(np.divide(grouped, scale, out=np.zeros_like(grouped), where=scale > 0)).astype(np.int8)
+    if variant.unsigned_int8:
+        whole = whole.view(np.uint8) ^ np.uint8(0x80)
+    count, _, groups, _ = grouped.shape
+    scales = bits.astype(np.uint16).reshape(count, 2, lanes, groups).transpose(0, 3, 2, 1)
+    steps = whole.reshape(count, variant.block, groups, GROUP // step, step).transpose(0, 2, 3, 1, 4)
+    parts = [np.ascontiguousarray(part).reshape(count, groups, -1).view(np.uint8) for part in (scales, steps)]
+    return np.concatenate(parts, axis=2)
+
+
+PACKERS: dict[str, Packer] = {"fp32": pack_fp32, "bf16": pack_bf16, "int8": pack_int8}
+
+
+def gate_up(gate: Float32Array, up: Float32Array, lanes: int) -> Float32Array:
+    """Rows of both in turns of ``lanes``: each block then holds columns that belong together."""
+    width = gate.shape[1]
+    return np.stack([gate.reshape(-1, lanes, width), up.reshape(-1, lanes, width)], axis=1).reshape(-1, width)
+
+
+def rotation(inv_freq: Float32Array, positions: int) -> tuple[Float32Array, Float32Array]:
+    """Cosines and sines of every position's angles: two float32 ``[positions, head_dim / 2]``."""
+    angles = np.arange(positions, dtype=np.float32)[:, None] * inv_freq[None, :].astype(np.float32)
+    return np.cos(angles), np.sin(angles)
+
+
+def sections(config: ModelConfig, weights: Weights, precision: str, variant: Variant) -> Iterator[tuple[str, Array]]:
+    """Every array of a packed model, by name, one at a time."""
+    pack = PACKERS[precision]
+    yield "embed", weights.embed if precision == "fp32" else to_bf16(weights.embed)
+    yield "head", pack(weights.output, variant)
+    yield "final_norm", weights.final_norm
+    yield "inv_freq", weights.inv_freq
+    for index, layer in enumerate(weights.layers):
+        for name, array in _layer_sections(config, layer, pack, variant):
+            yield f"{index}.{name}", array
+
+
+def _layer_sections(
+    config: ModelConfig, layer: LayerWeights, pack: Packer, variant: Variant
+) -> Iterator[tuple[str, Array]]:
+    yield "qkv", pack(np.concatenate([layer.q, layer.k, layer.v]), variant)
+    yield "o", pack(layer.o, variant)
+    yield "gate_up", pack(gate_up(layer.gate, layer.up, variant.lanes), variant)
+    yield "down", pack(layer.down, variant)
+    yield "attn_norm", layer.attn_norm
+    yield "mlp_norm", layer.mlp_norm
+    if config.qkv_bias:
+        parts = [part for part in (layer.q_bias, layer.k_bias, layer.v_bias) if part is not None]
+        yield "qkv_bias", np.concatenate(parts)
+    if layer.q_norm is not None and layer.k_norm is not None:
+        yield "q_norm", layer.q_norm
+        yield "k_norm", layer.k_norm

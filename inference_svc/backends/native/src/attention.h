@@ -1,0 +1,193 @@
+// KV pages and attention.
+//
+// A page holds 16 positions of every KV head: for each head first K, as [head
+// dim][16], then V, as [16][head dim], so that both sides of attention read it
+// as columns. Row by row: scores over the positions 0 .. own, then their
+// maximum, exponentials and sum, then the weighted values, each in the order of
+// absolute positions. Pages are the outer loop and rows the inner one: a page
+// that several rows see is read from memory once and from cache for the others.
+#pragma once
+#include "linear.h"
+
+namespace kev {
+
+constexpr int PAGE = 16;
+constexpr int ROWS_PER_TASK = 8;
+
+template <class S>
+struct Pages {
+  S* data = nullptr;
+  long pages = 0;
+  int heads = 0, dim = 0;
+
+  long head_size() const { return 2L * PAGE * dim; }
+  long page_size() const { return heads * head_size(); }
+  S* key(int layer, int page, int head) const {
+    return data + (layer * pages + page) * page_size() + head * head_size();
+  }
+  S* value(int layer, int page, int head) const { return key(layer, page, head) + PAGE * dim; }
+
+  // Where one element lies; see load_pair for the two orders.
+  static long at(long k, long column, long width) {
+    return sizeof(S) == 4 ? k * width + column : (k / 2 * width + column) * 2 + k % 2;
+  }
+  S& key_at(int layer, int page, int head, int slot, int d) const { return key(layer, page, head)[at(d, slot, PAGE)]; }
+  S& value_at(int layer, int page, int head, int slot, int d) const {
+    return value(layer, page, head)[at(slot, d, dim)];
+  }
+};
+
+// What attention needs to know of a row.
+struct RowView {
+  const float* q;        // [heads][dim], scaled
+  float* out;            // [heads][dim]
+  const int32_t* table;  // page ids of its channel
+  int position;
+};
+
+template <class S>
+class Attention {
+ public:
+  Attention(const Pages<S>& kv, int heads) : kv_(kv), share_(heads / kv.heads) {}
+
+  // Makes room for rows at positions up to `last`. Returns the floats that run() needs as scratch.
+  long reach(int last) {
+    width_ = (last / PAGE + 1) * PAGE;
+    return long(ROWS_PER_TASK) * share_ * width_;
+  }
+
+  // The query heads of KV head `head`, for up to ROWS_PER_TASK rows.
+  void run(const RowView* rows, int count, int layer, int head, float* scratch) const {
+    int last = 0;  // last page
+    for (int r = 0; r < count; r++) last = std::max(last, rows[r].position / PAGE);
+    for (int page = 0; page <= last; page += 2)
+      for (int r = 0; r < count; r++) score(rows[r], page, layer, head, scores(scratch, r));
+    float inverse[ROWS_PER_TASK * 64];
+    for (int r = 0; r < count; r++)
+      for (int h = 0; h < share_; h++) {
+        inverse[r * share_ + h] = weigh(scores(scratch, r) + h * width_, rows[r].position + 1);
+        float* out = rows[r].out + (head * share_ + h) * kv_.dim;
+        std::fill(out, out + kv_.dim, 0.0f);
+      }
+    for (int page = 0; page <= last; page++)
+      for (int r = 0; r < count; r++) gather(rows[r], page, layer, head, scores(scratch, r));
+    for (int r = 0; r < count; r++)
+      for (int h = 0; h < share_; h++) {
+        float* out = rows[r].out + (head * share_ + h) * kv_.dim;
+        for (int d = 0; d < kv_.dim; d += W) store(out + d, mul(load(out + d), set1(inverse[r * share_ + h])));
+      }
+  }
+
+ private:
+  static constexpr int VP = PAGE / W;  // vectors in a page's 16 positions
+
+  float* scores(float* scratch, int row) const { return scratch + long(row) * share_ * width_; }
+
+  // Scores of pages `page` and, where the row has it, `page + 1`.
+  void score(const RowView& row, int page, int layer, int head, float* out) const {
+    const int left = row.position / PAGE - page + 1;
+    if (left < 1) return;
+    const S* keys[2] = {kv_.key(layer, row.table[page], head),
+                        left > 1 ? kv_.key(layer, row.table[page + 1], head) : nullptr};
+    const float* q = row.q + head * share_ * kv_.dim;
+    for (int h = 0; h < share_;) {
+      float* to = out + h * width_ + page * PAGE;
+      const float* from = q + h * kv_.dim;
+      switch (step(share_ - h)) {
+        case 3: left > 1 ? score_tile<3, 2>(from, keys, to) : score_tile<3, 1>(from, keys, to); break;
+        case 2: left > 1 ? score_tile<2, 2>(from, keys, to) : score_tile<2, 1>(from, keys, to); break;
+        default: left > 1 ? score_tile<1, 2>(from, keys, to) : score_tile<1, 1>(from, keys, to);
+      }
+      h += step(share_ - h);
+    }
+  }
+
+  // How many of `left` query heads go together: threes, but two twos for four.
+  static int step(int left) { return left == 4 ? 2 : std::min(left, 3); }
+
+  template <int R, int NB>
+  void score_tile(const float* q, const S* const* keys, float* out) const {
+    Accumulators<R, NB * VP> acc;
+    clear(acc);
+    dot_pairs<R, NB, VP>(acc, q, kv_.dim, keys, PAGE, kv_.dim / 2);
+    for (int r = 0; r < R; r++)
+      for (int v = 0; v < NB * VP; v++) store(out + r * width_ + v * W, acc.v[r][v]);
+  }
+
+  // Scores to exponentials, in place; returns 1 / their sum. Positions past the
+  // row's own count for nothing, whatever lies there. A NaN score is lost to the
+  // maximum, but not to its own exponential, and so makes the sum NaN.
+  float weigh(float* s, int count) const {
+    const int padded = (count + PAGE - 1) / PAGE * PAGE;
+    std::fill(s + count, s + padded, -__builtin_inff());
+    vf top = load(s);
+    for (int i = W; i < padded; i += W) top = max(top, load(s + i));
+    const vf shift = set1(max_lanes(top));
+    vf total = set1(0.0f);
+    for (int i = 0; i < padded; i += W) {
+      vf e = exp(sub(load(s + i), shift));
+      store(s + i, e);
+      total = add(total, e);
+    }
+    return 1.0f / sum_lanes(total);
+  }
+
+  // Adds a page's values, weighted. Never touches positions past the row's own:
+  // zero times whatever lies there need not be zero.
+  void gather(const RowView& row, int page, int layer, int head, const float* weights) const {
+    const int count = std::min(PAGE, row.position + 1 - page * PAGE);
+    if (count < 1) return;
+    const S* values = kv_.value(layer, row.table[page], head);
+    for (int h = 0; h < share_;) {
+      const float* w = weights + h * width_ + page * PAGE;
+      float* out = row.out + (head * share_ + h) * kv_.dim;
+      switch (step(share_ - h)) {
+        case 3: gather_tile<3>(w, values, count, out); break;
+        case 2: gather_tile<2>(w, values, count, out); break;
+        default: gather_tile<1>(w, values, count, out);
+      }
+      h += step(share_ - h);
+    }
+  }
+
+  template <int R>
+  void gather_tile(const float* w, const S* values, int count, float* out) const {
+    int d = 0;
+    for (; d + 4 * W <= kv_.dim; d += 4 * W) gather_columns<R, 4>(w, values, count, out, d);
+    if (d + 2 * W <= kv_.dim) {
+      gather_columns<R, 2>(w, values, count, out, d);
+      d += 2 * W;
+    }
+    if (d < kv_.dim) gather_columns<R, 1>(w, values, count, out, d);
+  }
+
+  template <int R, int NV>
+  void gather_columns(const float* w, const S* values, int count, float* out, int d) const {
+    Accumulators<R, NV> acc;
+#pragma GCC unroll 16
+    for (int r = 0; r < R; r++)
+#pragma GCC unroll 16
+      for (int v = 0; v < NV; v++) acc.v[r][v] = load(out + r * kv_.dim + d + v * W);
+    const S* at = pair_column(values, d);
+    dot_pairs<R, 1, NV>(acc, w, width_, &at, kv_.dim, count / 2);
+    if (count % 2) {
+      at += long(count / 2) * 2 * kv_.dim;
+#pragma GCC unroll 16
+      for (int v = 0; v < NV; v++) {
+        vf even, odd;
+        load_pair(pair_column(at, v * W), 0, even, odd);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; r++) acc.v[r][v] = fma(set1(w[r * width_ + count - 1]), even, acc.v[r][v]);
+      }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < R; r++)
+#pragma GCC unroll 16
+      for (int v = 0; v < NV; v++) store(out + r * kv_.dim + d + v * W, acc.v[r][v]);
+  }
+
+  Pages<S> kv_;
+  int share_, width_ = 0;
+};
+
+}  // namespace kev

@@ -1,0 +1,332 @@
+// One decoder over rows: the forward, and its plain C interface.
+//
+// A row is one token of one channel at one position. Nothing here knows how
+// many channels there are: every sum belongs to one row and reads that row, the
+// weights, and the pages that the row's table names.
+#include <sys/mman.h>
+
+#include <memory>
+
+#include "attention.h"
+#include "rowops.h"
+
+namespace kev {
+
+extern "C" {
+// All layouts are fixed by the packer (packing.py); pointers stay the caller's.
+struct KevLayer {
+  const void *qkv, *o, *gate_up, *down;
+  const float *attn_norm, *mlp_norm;
+  const float* qkv_bias;           // or null
+  const float *q_norm, *k_norm;    // or null
+};
+struct KevModel {
+  int32_t hidden, layers, heads, kv_heads, head_dim, inter, vocab;
+  int32_t precision;  // 0 float32, 1 bfloat16, 2 int8
+  int32_t kv_bf16, pages, threads;
+  float eps;
+  const KevLayer* layer;
+  const void *embed, *head;  // embed: [vocab][hidden], float32 or (1, 2) bfloat16
+  const float *final_norm, *cos, *sin;
+};
+struct KevPack {
+  int32_t rows, wanted;
+  const int32_t *tokens, *positions;
+  const int32_t *table_start;  // per row: where its channel's table begins in `tables`
+  const int32_t *tables, *wanted_rows;
+};
+}
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  virtual void forward(const KevPack& pack, float* logits) = 0;
+  virtual void scrub(const int32_t* pages, int count) = 0;
+  virtual void copy_page(int source, int target) = 0;
+  virtual void plant_kv(int value, int layer, int page, int head, int slot, int d, float x) = 0;
+  // The next forward adds x to one element of the hidden state before `layer`.
+  void plant_row(int layer, int row, int element, float x) { plant_ = {layer, row, element, x}; }
+
+ protected:
+  struct Plant {
+    int layer = -1, row = 0, element = 0;
+    float x = 0;
+  } plant_;
+};
+
+struct Fp32 {
+  using Kernel = Dense<float>;
+  using Rows = FloatRows;
+  using Embed = float;
+};
+struct Bf16 {
+#if defined(__AVX512BF16__)
+  using Kernel = DotBf16;
+  using Rows = Bf16Rows;
+#else
+  using Kernel = Dense<bf16>;
+  using Rows = FloatRows;
+#endif
+  using Embed = bf16;
+};
+struct Int8Groups {
+  using Kernel = Int8;
+  using Rows = Int8Rows;
+  using Embed = bf16;
+};
+
+template <class P, class S>
+class Decoder final : public Engine {
+  using Kernel = typename P::Kernel;
+
+ public:
+  explicit Decoder(const KevModel& m)
+      : m_(m), layers_(m.layer, m.layer + m.layers), pool_(m.threads) {
+    kv_.pages = m.pages;
+    kv_.heads = m.kv_heads;
+    kv_.dim = m.head_dim;
+    kv_bytes_ = sizeof(S) * m.layers * kv_.pages * kv_.page_size();
+    void* memory = mmap(nullptr, kv_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    kv_.data = static_cast<S*>(memory);
+    attention_ = std::make_unique<Attention<S>>(kv_, m.heads);
+    scratch_.resize(pool_.threads());
+  }
+  ~Decoder() override { munmap(kv_.data, kv_bytes_); }
+
+  void forward(const KevPack& pack, float* logits) override {
+    reserve(pack.rows);
+    const long floats = attention_->reach(*std::max_element(pack.positions, pack.positions + pack.rows));
+    for (auto& scratch : scratch_)
+      if (long(scratch.size()) < floats) scratch.resize(floats);
+    each_row(pack.rows, [&](int r) { embed(pack, r); });
+    int rows = pack.rows;
+    for (int l = 0; l < m_.layers; l++) {
+      if (plant_.layer == l) x_row(plant_.row)[plant_.element] += plant_.x;
+      const KevLayer& layer = layers_[l];
+      project(layer, rows);
+      each_row(rows, [&](int r) { place(layer, l, r, pack.positions[r]); });
+      if (l == m_.layers - 1) rows = keep_wanted(pack);
+      if (rows == 0) break;
+      attend(l, rows);
+      linear<Kernel>(pool_, matrix(layer.o, q_width(), m_.hidden), ready(att_, q_width(), rows), rows, AddToX{this});
+      feed_forward(layer, rows);
+    }
+    plant_.layer = -1;
+    if (rows == 0) return;
+    normalise(m_.final_norm, rows);
+    linear<Kernel>(pool_, matrix(m_.head, m_.hidden, m_.vocab), in_.operand(m_.hidden), rows,
+                   [&](int r, int block, const float* sums) {
+                     const int from = block * BLOCK, n = std::min(BLOCK, m_.vocab - from);
+                     std::copy(sums, sums + n, logits + long(r) * m_.vocab + from);
+                   });
+  }
+
+  void scrub(const int32_t* pages, int count) override {
+    for (int l = 0; l < m_.layers; l++)
+      for (int i = 0; i < count; i++) std::memset((void*)kv_.key(l, pages[i], 0), 0, kv_.page_size() * sizeof(S));
+  }
+  void copy_page(int source, int target) override {
+    for (int l = 0; l < m_.layers; l++)
+      std::memcpy((void*)kv_.key(l, target, 0), kv_.key(l, source, 0), kv_.page_size() * sizeof(S));
+  }
+  void plant_kv(int value, int layer, int page, int head, int slot, int d, float x) override {
+    narrow(x, value ? kv_.value_at(layer, page, head, slot, d) : kv_.key_at(layer, page, head, slot, d));
+  }
+
+ private:
+  struct AddToX {
+    Decoder* d;
+    void operator()(int r, int block, const float* sums) const {
+      float* x = d->x_row(r) + block * BLOCK;
+      for (int v = 0; v < BLOCK; v += W) store(x + v, add(load(x + v), load(sums + v)));
+    }
+  };
+
+  int q_width() const { return m_.heads * m_.head_dim; }
+  int qkv_width() const { return (m_.heads + 2 * m_.kv_heads) * m_.head_dim; }
+  float* x_row(int r) { return x_.data() + r * x_stride_; }
+  float* qkv_row(int r) { return qkv_.data() + r * qkv_stride_; }
+
+  Matrix matrix(const void* data, int depth, int columns) const {
+    const long bytes = m_.precision == 2 ? depth / GROUP * Int8::GROUP_BYTES : long(depth) * BLOCK * (m_.precision ? 2 : 4);
+    return {static_cast<const uint8_t*>(data), bytes, (columns + BLOCK - 1) / BLOCK, depth};
+  }
+
+  template <class F>
+  void each_row(int rows, const F& f) {
+    const int per_task = std::max(1, rows / (pool_.threads() * 4));
+    if (rows < 4) {
+      for (int r = 0; r < rows; r++) f(r);
+      return;
+    }
+    pool_.run((rows + per_task - 1) / per_task, [&](int task, int) {
+      for (int r = task * per_task; r < std::min(rows, (task + 1) * per_task); r++) f(r);
+    });
+  }
+
+  // Buffers grow to the largest pack seen; rows end on whole blocks.
+  void reserve(int rows) {
+    if (rows <= reserved_) return;
+    reserved_ = rows;
+    const auto whole = [](long n) { return (n + BLOCK - 1) / BLOCK * BLOCK; };
+    x_stride_ = padded(whole(m_.hidden));
+    qkv_stride_ = padded(whole(qkv_width()));
+    x_.resize(rows * x_stride_);
+    qkv_.resize(rows * qkv_stride_);
+    att_.resize(rows * padded(q_width()));
+    hid_.resize(rows * padded(m_.inter));
+    views_.resize(rows);
+    in_.reserve(rows, std::max({m_.hidden, m_.inter, q_width()}));
+  }
+
+  void embed(const KevPack& pack, int r) {
+    const auto* row = static_cast<const typename P::Embed*>(m_.embed) + long(pack.tokens[r]) * m_.hidden;
+    float* x = x_row(r);
+    for (int i = 0; i < m_.hidden; i++) x[i] = widen(row[i]);
+    views_[r] = {qkv_row(r), att_.data() + r * padded(q_width()), pack.tables + pack.table_start[r], pack.positions[r]};
+  }
+
+  // The normed hidden state, as a linear layer's left side.
+  void normalise(const float* weight, int rows) {
+    each_row(rows, [&](int r) {
+      if constexpr (P::Rows::in_place) {
+        rms_norm(x_row(r), weight, m_.eps, m_.hidden, in_.row(r, m_.hidden));
+      } else {
+        alignas(64) thread_local std::vector<float> normed;
+        normed.resize(m_.hidden);
+        rms_norm(x_row(r), weight, m_.eps, m_.hidden, normed.data());
+        in_.put(r, normed.data(), m_.hidden);
+      }
+    });
+  }
+
+  // Rows of a float buffer, as a linear layer's left side.
+  Operand ready(const std::vector<float>& rows_of, int depth, int rows) {
+    if constexpr (P::Rows::in_place) return {rows_of.data(), padded(depth) * 4};
+    each_row(rows, [&](int r) { in_.put(r, rows_of.data() + r * padded(depth), depth); });
+    return in_.operand(depth);
+  }
+
+  void project(const KevLayer& layer, int rows) {
+    normalise(layer.attn_norm, rows);
+    linear<Kernel>(pool_, matrix(layer.qkv, m_.hidden, qkv_width()), in_.operand(m_.hidden), rows,
+                   [&](int r, int block, const float* sums) {
+                     std::copy(sums, sums + BLOCK, qkv_row(r) + block * BLOCK);
+                   });
+  }
+
+  // Bias, head norms and rotation of a row; its K and V go into its page.
+  void place(const KevLayer& layer, int l, int r, int position) {
+    float* q = qkv_row(r);
+    const int dim = m_.head_dim;
+    const float *cos = m_.cos + long(position) * (dim / 2), *sin = m_.sin + long(position) * (dim / 2);
+    if (layer.qkv_bias) add_to(q, layer.qkv_bias, qkv_width());
+    for (int h = 0; h < m_.heads + m_.kv_heads; h++) {
+      const bool query = h < m_.heads;
+      const float* norm = query ? layer.q_norm : layer.k_norm;
+      if (norm) rms_norm(q + h * dim, norm, m_.eps, dim, q + h * dim);
+      rotate(q + h * dim, cos, sin, dim, query ? 1.0f / std::sqrt(float(dim)) : 1.0f);
+    }
+    const float *k = q + q_width(), *v = k + m_.kv_heads * dim;
+    const int page = views_[r].table[position / PAGE], slot = position % PAGE;
+    for (int h = 0; h < m_.kv_heads; h++)
+      for (int d = 0; d < dim; d++) {
+        narrow(k[h * dim + d], kv_.key_at(l, page, h, slot, d));
+        narrow(v[h * dim + d], kv_.value_at(l, page, h, slot, d));
+      }
+  }
+
+  // Only wanted rows go on past the last layer's K and V; they move to the front.
+  int keep_wanted(const KevPack& pack) {
+    for (int i = 0; i < pack.wanted; i++) {
+      const int r = pack.wanted_rows[i];
+      views_[i] = views_[r];
+      views_[i].out = att_.data() + i * padded(q_width());
+      if (r != i) std::copy(x_row(r), x_row(r) + m_.hidden, x_row(i));
+    }
+    return pack.wanted;
+  }
+
+  // Tasks go by KV head, so that pages shared by many rows stay in cache;
+  // the longest rows of a prompt go first, so that no thread ends alone.
+  void attend(int l, int rows) {
+    const int per_task = std::clamp(rows * m_.kv_heads / (pool_.threads() * 4), 1, ROWS_PER_TASK);
+    const int groups = (rows + per_task - 1) / per_task;
+    pool_.run(groups * m_.kv_heads, [&](int task, int thread) {
+      const int first = (groups - 1 - task % groups) * per_task;
+      attention_->run(views_.data() + first, std::min(per_task, rows - first), l, task / groups, scratch_[thread].data());
+    });
+  }
+
+  // A gate_up block holds W gate columns and the W up columns that belong to them.
+  void feed_forward(const KevLayer& layer, int rows) {
+    normalise(layer.mlp_norm, rows);
+    linear<Kernel>(pool_, matrix(layer.gate_up, m_.hidden, 2 * m_.inter), in_.operand(m_.hidden), rows,
+                   [&](int r, int block, const float* sums) {
+                     store(hid_.data() + r * padded(m_.inter) + block * W, silu_times(load(sums), load(sums + W)));
+                   });
+    linear<Kernel>(pool_, matrix(layer.down, m_.inter, m_.hidden), ready(hid_, m_.inter, rows), rows, AddToX{this});
+  }
+
+  KevModel m_;
+  std::vector<KevLayer> layers_;
+  Pool pool_;
+  Pages<S> kv_;
+  size_t kv_bytes_ = 0;
+  std::unique_ptr<Attention<S>> attention_;
+  std::vector<std::vector<float>> scratch_;
+  std::vector<RowView> views_;
+  std::vector<float> x_, qkv_, att_, hid_;
+  typename P::Rows in_;
+  long x_stride_ = 0, qkv_stride_ = 0;
+  int reserved_ = 0;
+};
+
+template <class P>
+static Engine* open(const KevModel& m) {
+  if (m.kv_bf16) return new Decoder<P, bf16>(m);
+  return new Decoder<P, float>(m);
+}
+
+}  // namespace kev
+
+// ---- C interface ------------------------------------------------------------
+// One engine is used from one thread at a time. Arguments are checked by the caller.
+
+extern "C" {
+int32_t kev_block() { return kev::BLOCK; }
+int32_t kev_int8_step() { return kev::KQ; }
+
+void* kev_open(const kev::KevModel* m) {
+  try {
+    switch (m->precision) {
+      case 0: return kev::open<kev::Fp32>(*m);
+      case 1: return kev::open<kev::Bf16>(*m);
+      default: return kev::open<kev::Int8Groups>(*m);
+    }
+  } catch (...) {
+    return nullptr;
+  }
+}
+void kev_close(void* e) { delete static_cast<kev::Engine*>(e); }
+// 0, or 1 when memory ran out.
+int32_t kev_forward(void* e, const kev::KevPack* pack, float* logits) {
+  try {
+    static_cast<kev::Engine*>(e)->forward(*pack, logits);
+    return 0;
+  } catch (...) {
+    return 1;
+  }
+}
+void kev_scrub(void* e, const int32_t* pages, int32_t count) { static_cast<kev::Engine*>(e)->scrub(pages, count); }
+void kev_copy_page(void* e, int32_t source, int32_t target) {
+  static_cast<kev::Engine*>(e)->copy_page(source, target);
+}
+void kev_plant_kv(void* e, int32_t value, int32_t layer, int32_t page, int32_t head, int32_t slot, int32_t d, float x) {
+  static_cast<kev::Engine*>(e)->plant_kv(value, layer, page, head, slot, d, x);
+}
+void kev_plant_row(void* e, int32_t layer, int32_t row, int32_t element, float x) {
+  static_cast<kev::Engine*>(e)->plant_row(layer, row, element, x);
+}
+}

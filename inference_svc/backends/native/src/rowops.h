@@ -1,0 +1,118 @@
+// Work on single rows: norms, rotary positions, and the form in which each
+// precision wants the rows of a linear layer.
+#pragma once
+#include <cmath>
+#include <vector>
+
+#include "linear.h"
+
+namespace kev {
+
+// out = x / rms(x) * weight. Lanes are summed apart and joined in lane order.
+static inline void rms_norm(const float* x, const float* weight, float eps, int n, float* out) {
+  vf squares = set1(0.0f);
+  for (int i = 0; i < n; i += W) squares = fma(load(x + i), load(x + i), squares);
+  const vf factor = set1(1.0f / std::sqrt(sum_lanes(squares) / float(n) + eps));
+  for (int i = 0; i < n; i += W) store(out + i, mul(mul(load(x + i), factor), load(weight + i)));
+}
+
+// Rotates the two halves of a head by the position's angles, and scales it.
+static inline void rotate(float* x, const float* cos, const float* sin, int dim, float scale) {
+  const int half = dim / 2;
+  for (int i = 0; i < half; i++) {
+    const float a = x[i], b = x[i + half];
+    x[i] = (a * cos[i] - b * sin[i]) * scale;
+    x[i + half] = (b * cos[i] + a * sin[i]) * scale;
+  }
+}
+
+static inline void add_to(float* x, const float* bias, int n) {
+  for (int i = 0; i < n; i++) x[i] += bias[i];
+}
+
+static inline vf silu_times(vf gate, vf up) {
+  const vf one = set1(1.0f);
+  return mul(div(gate, add(one, exp(sub(set1(0.0f), gate)))), up);
+}
+
+// Distance between rows in memory: one cache line more than the row, so that
+// rows whose length is a power of two do not fall on the same few cache sets.
+static inline long padded(long n) { return n + 16; }
+
+// ---- the left side of a linear layer ----------------------------------------
+
+// Rows as they are.
+class FloatRows {
+ public:
+  void reserve(long rows, long depth) { data_.resize(rows * padded(depth)); }
+  float* row(int r, long depth) { return data_.data() + r * padded(depth); }
+  void put(int, const float*, long) {}  // already in place
+  Operand operand(long depth) const { return {data_.data(), padded(depth) * 4}; }
+  static constexpr bool in_place = true;
+
+ private:
+  std::vector<float> data_;
+};
+
+// Rows rounded to bfloat16.
+class Bf16Rows {
+ public:
+  void reserve(long rows, long depth) { data_.resize(rows * padded(depth)); }
+  void put(int r, const float* x, long depth) {
+    bf16* to = data_.data() + r * padded(depth);
+    for (long i = 0; i < depth; i++) narrow(x[i], to[i]);
+  }
+  Operand operand(long depth) const { return {data_.data(), padded(depth) * 2}; }
+  static constexpr bool in_place = false;
+
+ private:
+  std::vector<bf16> data_;
+};
+
+// Rows in groups of 32, each with its own scale: never one scale for two rows.
+class Int8Rows {
+ public:
+  void reserve(long rows, long depth) {
+    data_.resize(rows * padded(depth));
+    scale_.resize(rows * (depth / GROUP));
+    start_.resize(rows * (depth / GROUP));
+  }
+  void put(int r, const float* x, long depth) {
+    const long groups = depth / GROUP;
+    for (long g = 0; g < groups; g++)
+      quantise(x + g * GROUP, data_.data() + r * padded(depth) + g * GROUP, scale_[r * groups + g],
+               start_[r * groups + g]);
+  }
+  Operand operand(long depth) const {
+    return {data_.data(), padded(depth) * long(sizeof(xint)), scale_.data(), start_.data(), depth / GROUP};
+  }
+  static constexpr bool in_place = false;
+
+ private:
+  // `lost` becomes NaN with any value that is not finite, and so does the scale:
+  // a NaN would otherwise be rounded to a number like any other.
+  static void quantise(const float* x, xint* to, float& scale, int32_t& start) {
+    vf top = set1(0.0f), lost = set1(0.0f);
+    for (int i = 0; i < GROUP; i += W) {
+      top = max(top, abs(load(x + i)));
+      lost = fma(load(x + i), set1(0.0f), lost);
+    }
+    const float most = max_lanes(top);
+    const vf factor = set1(most > 0.0f ? X_LEVELS / most : 0.0f);
+    alignas(64) int32_t whole[GROUP];
+    for (int i = 0; i < GROUP; i += W) store(reinterpret_cast<float*>(whole + i), bits(to_int(mul(load(x + i), factor))));
+    uint32_t sum = 0;  // wraps where the row is lost anyway
+    for (int i = 0; i < GROUP; i++) {
+      to[i] = xint(whole[i]);
+      sum += uint32_t(whole[i]);
+    }
+    scale = most / X_LEVELS + sum_lanes(lost);
+    start = int32_t(0u - 128u * sum);
+  }
+
+  std::vector<xint> data_;
+  std::vector<float> scale_;
+  std::vector<int32_t> start_;
+};
+
+}  // namespace kev
