@@ -1,0 +1,163 @@
+"""Manifests and outcomes: the first writer wins, decisions are read from the leader."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Sequence
+from typing import TypeVar
+
+from msgspec import Struct
+from nats.aio.msg import Msg
+
+from kev.bus.messages import Manifest, RequestRecord, decode, encode
+from kev.bus.nats.link import ApiError, Link, status_of
+from kev.bus.nats.subjects import Names
+from kev.domain.errors import BusUnavailable, NotFound
+from kev.domain.outcome import Outcome
+
+T = TypeVar("T", bound=Struct)
+
+_LOST = (10071, 10164)  # somebody else was first; the second one with replicas
+_NO_MESSAGE = 10037
+_IF_NONE = {"Nats-Expected-Last-Subject-Sequence": "0"}
+_TRIES = 4
+_PAUSE_S = 0.05
+_MOST_SUBJECTS = 1000
+
+
+class Results:
+    """The stream of manifests and outcomes."""
+
+    def __init__(self, link: Link, names: Names) -> None:
+        self._link = link
+        self._names = names
+        self._stream = names.result_stream
+
+    async def open(self, manifest: Manifest) -> Manifest:
+        """See ``Bus.open_request``."""
+        sequence, stored = await self._first(self._names.manifest(manifest.rid), manifest, Manifest)
+        if stored == manifest:
+            # The id may have been used before, by a request whose outcomes outlived its manifest.
+            await self._purge(manifest.rid, before=sequence)
+        return stored
+
+    async def drop(self, rid: str) -> None:
+        """See ``Bus.drop_request``."""
+        await self._purge(rid)
+
+    async def settle(self, outcome: Outcome) -> Outcome:
+        """See ``Bus.settle``."""
+        if await self._read(self._names.manifest(outcome.rid), Manifest) is None:
+            raise NotFound(f"request {outcome.request_id}: there is none, or it has expired")
+        _, stored = await self._first(self._names.outcome(outcome.rid, outcome.slot), outcome, Outcome)
+        return stored
+
+    async def outcome(self, rid: str, slot: int) -> Outcome | None:
+        """See ``Bus.outcome``."""
+        found = await self._read(self._names.outcome(rid, slot), Outcome)
+        return None if found is None else found[1]
+
+    async def request(self, rid: str) -> RequestRecord | None:
+        """See ``Bus.request``.
+
+        One call for everything; it may come from a replica that is a moment
+        behind, so an absent manifest is looked up at the leader.
+        """
+        records = await self._all(rid)
+        found = records.get(self._names.manifest(rid))
+        manifest = None if found is None else (found[0], decode(found[1], Manifest))
+        manifest = manifest or await self._read(self._names.manifest(rid), Manifest)
+        if manifest is None:
+            return None
+        outcomes = {}
+        for plan in manifest[1].slots:
+            sequence, data = records.get(self._names.outcome(rid, plan.slot), (0, b""))
+            if sequence > manifest[0]:
+                outcomes[plan.slot] = decode(data, Outcome)
+        return RequestRecord(manifest[1], outcomes)
+
+    # -- writing -------------------------------------------------------------------
+    async def _first(self, subject: str, record: T, kind: type[T]) -> tuple[int, T]:
+        """Writes a record if there is none; returns the stored one and its sequence.
+
+        A writer without an answer may have won: the leader tells who did.
+        """
+        last: Exception | None = None
+        for attempt in range(_TRIES):
+            try:
+                answer = await self._link.store(subject, encode(record), _IF_NONE)
+                return int(answer["seq"]), record
+            except BusUnavailable as error:
+                last = error
+            except ApiError as error:
+                if error.err_code not in _LOST:
+                    raise
+                last = error
+            stored = await self._read(subject, kind)
+            if stored is not None:
+                return stored
+            await asyncio.sleep(_PAUSE_S * attempt)
+        raise BusUnavailable(f"no decision about {subject}: {last}")
+
+    async def _purge(self, rid: str, before: int = 0) -> None:
+        """Deletes a request's records, or those older than a sequence."""
+        request: dict[str, object] = {"filter": self._names.results(rid)}
+        if before:
+            request["seq"] = before
+        await self._link.api(f"STREAM.PURGE.{self._stream}", request)
+
+    # -- reading -------------------------------------------------------------------
+    async def _read(self, subject: str, kind: type[T]) -> tuple[int, T] | None:
+        """A record and its sequence, from the leader: never stale."""
+        try:
+            answer = await self._link.api(f"STREAM.MSG.GET.{self._stream}", {"last_by_subj": subject})
+        except ApiError as error:
+            if error.err_code != _NO_MESSAGE:
+                raise
+            return None
+        message = answer["message"]
+        return int(message["seq"]), decode(base64.b64decode(message.get("data", "")), kind)
+
+    async def _all(self, rid: str) -> dict[str, tuple[int, bytes]]:
+        """All records of a request by subject, with their sequences."""
+        records = await self._many([self._names.results(rid)])
+        if records is not None:
+            return records
+        # More than one call may return: ask for the slots by name.
+        found = await self._read(self._names.manifest(rid), Manifest)
+        slots = [] if found is None else [self._names.outcome(rid, plan.slot) for plan in found[1].slots]
+        records = {}
+        for start in range(0, len(slots), _MOST_SUBJECTS):
+            records |= await self._many(slots[start : start + _MOST_SUBJECTS]) or {}
+        return records
+
+    async def _many(self, subjects: Sequence[str]) -> dict[str, tuple[int, bytes]] | None:
+        """The last record of every subject; None if there are too many for one call.
+
+        The broker ends an answer early when it gets large; then it says up to
+        where it came, and is asked for the rest.
+        """
+        records: dict[str, tuple[int, bytes]] = {}
+        request: dict[str, object] = {"multi_last": list(subjects)}
+        while True:
+            replies = await self._link.gather(
+                f"$JS.API.DIRECT.GET.{self._stream}", json.dumps(request).encode(), _ended
+            )
+            if not replies or status_of(replies[-1]) == "503":
+                raise BusUnavailable("the stream of outcomes has no leader")
+            *messages, end = replies
+            if status_of(end) == "413":
+                return None
+            for message in messages:
+                headers = message.headers or {}
+                records[headers["Nats-Subject"]] = (int(headers["Nats-Sequence"]), message.data)
+            rest = end.headers or {}
+            if status_of(end) == "404" or int(rest.get("Nats-Num-Pending", "0")) == 0:
+                return records
+            request |= {"seq": int(rest["Nats-Last-Sequence"]) + 1, "up_to_seq": int(rest["Nats-UpTo-Sequence"])}
+
+
+def _ended(replies: Sequence[Msg]) -> bool:
+    return status_of(replies[-1]) != ""

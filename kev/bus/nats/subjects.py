@@ -1,0 +1,118 @@
+"""Names on the broker: subjects, streams, durables. ``<ns>`` is ``kev`` unless the settings say otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kev.bus.messages import Lane
+from kev.domain.ids import SHARED_LANES
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """All names of one deployment.
+
+    ``rid`` is a hash and a worker id is checked before it gets here, so that
+    no name can hold a dot or a wildcard.
+    """
+
+    ns: str
+
+    # -- streams -------------------------------------------------------------------
+    @property
+    def queue_stream(self) -> str:
+        """Lanes: a work queue."""
+        return f"{self.ns.upper()}_Q"
+
+    @property
+    def result_stream(self) -> str:
+        """Manifests and outcomes."""
+        return f"{self.ns.upper()}_RESULT"
+
+    @property
+    def strike_stream(self) -> str:
+        """A counter per question that was taken again."""
+        return f"{self.ns.upper()}_STRIKE"
+
+    @property
+    def dead_stream(self) -> str:
+        """Dead letters."""
+        return f"{self.ns.upper()}_DLQ"
+
+    @property
+    def fleet_bucket(self) -> str:
+        """The KV bucket of the workers' beats."""
+        return f"{self.ns}_fleet"
+
+    @property
+    def fleet_stream(self) -> str:
+        """The stream under that bucket."""
+        return f"KV_{self.fleet_bucket}"
+
+    # -- subjects ------------------------------------------------------------------
+    @property
+    def queues(self) -> str:
+        """All lanes."""
+        return f"{self.ns}.q.>"
+
+    def lane(self, lane: Lane) -> str:
+        """A lane's subject."""
+        return f"{self.ns}.q.{lane.source}" + ("" if lane.shared else f".{lane.channel}")
+
+    def lane_of(self, subject: str) -> Lane | None:
+        """The reverse of ``lane``; None for a subject that is none."""
+        words = subject.split(".")[2:]
+        if len(words) == 1 and words[0] in SHARED_LANES:
+            return Lane(words[0])
+        if len(words) == 2 and words[1].isdecimal():
+            return Lane(words[0], int(words[1]))
+        return None
+
+    def source(self, source: str) -> str:
+        """What a source's durable filters."""
+        return f"{self.ns}.q.{source}" + ("" if source in SHARED_LANES else ".*")
+
+    def durable(self, source: str) -> str:
+        """A source's durable consumer."""
+        return f"{'lane' if source in SHARED_LANES else 'worker'}-{source}"
+
+    def manifest(self, rid: str) -> str:
+        """A request's manifest."""
+        return f"{self.ns}.result.{rid}.manifest"
+
+    def outcome(self, rid: str, slot: int) -> str:
+        """A slot's outcome."""
+        return f"{self.ns}.result.{rid}.{slot}"
+
+    def results(self, rid: str) -> str:
+        """Manifest and outcomes of a request."""
+        return f"{self.ns}.result.{rid}.*"
+
+    def delta(self, rid: str) -> str:
+        """Deltas of a request."""
+        return f"{self.ns}.delta.{rid}"
+
+    def sync(self, rid: str) -> str:
+        """Catch-up requests for a request; ``*`` for all."""
+        return f"{self.ns}.sync.{rid}"
+
+    def cancel(self, rid: str) -> str:
+        """Cancel hints for a request; ``*`` for all."""
+        return f"{self.ns}.cancel.{rid}"
+
+    def bell(self, worker: str) -> str:
+        """The bell of a worker, or of ``any``."""
+        return f"{self.ns}.bell.{worker}"
+
+    def strike(self, rid: str, slot: int) -> str:
+        """A question's strikes."""
+        return f"{self.ns}.strike.{rid}.{slot}"
+
+    @property
+    def dead(self) -> str:
+        """Dead letters."""
+        return f"{self.ns}.dlq"
+
+    def beat(self, worker_id: str) -> str:
+        """A worker's entry in the fleet bucket; ``*`` for all."""
+        return f"$KV.{self.fleet_bucket}.{worker_id}"

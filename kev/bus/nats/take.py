@@ -1,0 +1,171 @@
+"""Taking questions: one at a time, never waiting, and answering for them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from nats.aio.msg import Msg
+
+from kev.bus.checks import bells_for, check_source
+from kev.bus.feed import BusStats
+from kev.bus.messages import QueuedQuestion, decode
+from kev.bus.nats.link import Link, NoResponders, status_of
+from kev.bus.nats.subjects import Names
+from kev.bus.nats.topology import ensure_source
+from kev.bus.settings import BusSettings
+
+log = logging.getLogger(__name__)
+_ONE = b'{"batch":1,"no_wait":true}'
+_MARGIN = 0.05
+_ACK, _NAK, _PROGRESS, _TERM = b"+ACK", b"-NAK", b"+WPI", b"+TERM"
+
+Bury = Callable[[bytes, str], Awaitable[None]]
+Ring = Callable[[frozenset[str]], Awaitable[None]]
+
+
+class Take:
+    """A worker's side of the queues.
+
+    Args:
+        bury: Keeps bytes that are no question, with the reason.
+        ring: Rings bells when a question is given back.
+    """
+
+    def __init__(
+        self, link: Link, names: Names, settings: BusSettings, stats: BusStats, *, bury: Bury, ring: Ring
+    ) -> None:
+        self._link = link
+        self._names = names
+        self._settings = settings
+        self._stats = stats
+        self._bury = bury
+        self._ring = ring
+        self._ready: set[str] = set()
+
+    async def prepare(self, source: str) -> None:
+        """Makes the source's durable, once."""
+        if source not in self._ready:
+            await ensure_source(self._link, self._names, self._settings, source)
+            self._ready.add(source)
+
+    async def take(self, source: str) -> NatsTaken | None:
+        """See ``Bus.take``.
+
+        A caller that is cancelled meanwhile loses nothing: what arrives for it
+        is given back.
+        """
+        check_source(source)
+        taking = asyncio.ensure_future(self._take(source))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            taking.add_done_callback(_return_late)
+            raise
+
+    async def _take(self, source: str) -> NatsTaken | None:
+        while True:
+            await self.prepare(source)
+            since = time.monotonic()
+            message = await self._next(source)
+            if message is None:
+                return None
+            try:
+                question = decode(message.data, QueuedQuestion)
+            except (msgspec.MsgspecError, ValueError) as error:
+                await self._reject(message, error)
+                continue
+            # Counted from before the request: our clock must never run behind the broker's.
+            hold_s = self._settings.ack_wait_s * (1 - _MARGIN)
+            return NatsTaken(self._link, self._ring, message, question, hold_s, since)
+
+    async def _next(self, source: str) -> Msg | None:
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._names.queue_stream}.{self._names.durable(source)}"
+        try:
+            reply = await self._link.pull(subject, _ONE)
+        except NoResponders:
+            # The broker forgot an unused durable, or never had it.
+            self._ready.discard(source)
+            await self.prepare(source)
+            reply = await self._link.pull(subject, _ONE)
+        return None if status_of(reply) else reply
+
+    async def _reject(self, message: Msg, error: Exception) -> None:
+        """Keeps what is no question for the operator, and ends it."""
+        self._stats.undecodable += 1
+        log.error("undecodable question on %s: %s", message.subject, error)
+        await self._bury(message.data, f"undecodable: {error}")
+        await self._link.ask(message.reply, _TERM)
+
+
+class NatsTaken:
+    """A question in a worker's hands. See ``port.Taken``.
+
+    Every reply is confirmed by the broker. Over a connection that broke, a
+    holder must not believe that it still holds.
+    """
+
+    def __init__(
+        self, link: Link, ring: Ring, message: Msg, question: QueuedQuestion, hold_s: float, since: float
+    ) -> None:
+        self._link = link
+        self._ring = ring
+        self._reply = message.reply
+        self._hold_s = hold_s
+        self._until = since + hold_s
+        self._answered = False
+        self.question = question
+        self.attempt = int(message.metadata.num_delivered)
+
+    @property
+    def held(self) -> bool:
+        """Whether the ack wait is still running and nothing was answered yet."""
+        return not self._answered and time.monotonic() < self._until
+
+    async def ack(self) -> None:
+        """See ``Taken.ack``."""
+        await self._answer(_ACK)
+
+    async def give_back(self) -> None:
+        """See ``Taken.give_back``."""
+        if await self._answer(_NAK):
+            await self._ring(bells_for([self.question]) | {"any"})
+
+    async def progress(self) -> None:
+        """See ``Taken.progress``."""
+        if self.held:
+            sent = time.monotonic()
+            await self._link.ask(self._reply, _PROGRESS)
+            self._until = sent + self._hold_s
+
+    async def _answer(self, word: bytes) -> bool:
+        """Answers once: a second one could hit the next holder."""
+        if not self.held:
+            return False
+        self._answered = True
+        await self._link.ask(self._reply, word)
+        return True
+
+
+_returning: set[asyncio.Task[None]] = set()
+
+
+def _return_late(taking: asyncio.Future[NatsTaken | None]) -> None:
+    """Gives back what arrived after its taker had left."""
+    if taking.cancelled() or taking.exception() is not None:
+        return
+    taken = taking.result()
+    if taken is not None:
+        task = asyncio.ensure_future(_give_back(taken))
+        _returning.add(task)
+        task.add_done_callback(_returning.discard)
+
+
+async def _give_back(taken: NatsTaken) -> None:
+    try:
+        await taken.give_back()
+    except Exception:
+        log.exception("a question comes back only after its ack wait")

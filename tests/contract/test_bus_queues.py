@@ -1,0 +1,178 @@
+"""Lanes: bounds, all or nothing, order, no doubles."""
+
+from __future__ import annotations
+
+import pytest
+from bus_labs import Lab
+from bus_makers import new_rid, now_ms, question, questions
+
+from kev.bus.messages import BACKGROUND, EXPRESS, OVERFLOW, Lane
+from kev.domain.errors import InvalidArgument
+
+W0, W1, OTHER = Lane("w", 0), Lane("w", 1), Lane("other", 0)
+
+
+async def drain(bus, source):
+    taken = []
+    while (one := await bus.take(source)) is not None:
+        await one.ack()
+        taken.append(one.question)
+    return taken
+
+
+async def test_a_question_arrives_as_it_was_sent(bus):
+    sent = question(new_rid(), 0, W0, id="mine", warnings=("length_warning: 3 of 5",))
+    assert await bus.enqueue([sent]) == frozenset()
+    taken = await bus.take("w")
+    assert taken.question == sent
+    assert taken.question.tokens().tolist() == list(range(12))
+    assert (taken.attempt, taken.held) == (1, True)
+
+
+async def test_an_empty_source_gives_none(bus):
+    assert await bus.take("w") is None
+    assert await bus.take("express") is None
+
+
+async def test_enqueueing_nothing_is_fine(bus):
+    assert await bus.enqueue([]) == frozenset()
+
+
+async def test_a_source_gives_all_its_lanes_in_order_of_arrival(bus):
+    rid = new_rid()
+    for slot, lane in enumerate((W0, W1, OTHER, W1, W0)):
+        await bus.enqueue([question(rid, slot, lane)])
+    assert [one.slot for one in await drain(bus, "w")] == [0, 1, 3, 4]
+    assert [one.slot for one in await drain(bus, "other")] == [2]
+
+
+@pytest.mark.parametrize("lane", [EXPRESS, OVERFLOW, BACKGROUND], ids=str)
+async def test_shared_lanes(bus, lane):
+    rid = new_rid()
+    await bus.enqueue(questions(rid, 3, lane))
+    assert await bus.depths() == {lane: 3}
+    assert [one.slot for one in await drain(bus, lane.source)] == [0, 1, 2]
+
+
+async def test_a_full_lane_refuses_and_is_named(bus):
+    rid = new_rid()
+    assert await bus.enqueue(questions(rid, 8, W0)) == frozenset()
+    assert await bus.enqueue(questions(rid, 1, W0, first=8)) == frozenset({W0})
+    assert await bus.depths() == {W0: 8}
+
+
+async def test_a_set_goes_in_whole_or_not_at_all(bus):
+    rid = new_rid()
+    await bus.enqueue(questions(rid, 7, W0))
+    mixed = [question(rid, 10, W1), question(rid, 11, W0), question(rid, 12, OTHER), question(rid, 13, W0)]
+    assert await bus.enqueue(mixed) == frozenset({W0})
+    assert await bus.depths() == {W0: 7}
+    assert await bus.enqueue([mixed[0], mixed[1], mixed[2]]) == frozenset()
+    assert await bus.depths() == {W0: 8, W1: 1, OTHER: 1}
+
+
+async def test_a_set_larger_than_the_bound_never_fits(bus):
+    assert await bus.enqueue(questions(new_rid(), 9, W0)) == frozenset({W0})
+    assert await bus.depths() == {}
+
+
+async def test_taken_questions_count_against_the_bound_until_acknowledged(bus):
+    rid = new_rid()
+    await bus.enqueue(questions(rid, 8, W0))
+    taken = await bus.take("w")
+    more = questions(rid, 1, W0, first=8)
+    assert await bus.enqueue(more) == frozenset({W0})
+    await taken.ack()
+    assert await bus.depths() == {W0: 7}
+    assert await bus.enqueue(more) == frozenset()
+
+
+async def test_a_question_is_put_in_once(bus):
+    rid = new_rid()
+    batch = questions(rid, 3, W0)
+    for _ in range(3):
+        assert await bus.enqueue(batch) == frozenset()
+    assert await bus.enqueue(batch[:1]) == frozenset()
+    assert await bus.depths() == {W0: 3}
+
+
+async def test_a_question_twice_in_one_set_is_put_in_once(bus):
+    one = question(new_rid(), 0, W0)
+    assert await bus.enqueue([one, one]) == frozenset()
+    assert await bus.depths() == {W0: 1}
+
+
+async def test_a_finished_question_is_not_put_in_again(bus):
+    batch = questions(new_rid(), 2, W0)
+    await bus.enqueue(batch)
+    await drain(bus, "w")
+    assert await bus.enqueue(batch) == frozenset()
+    assert await bus.enqueue(batch[:1]) == frozenset()
+    assert await bus.depths() == {}
+
+
+async def test_only_what_is_missing_is_put_in(bus):
+    batch = questions(new_rid(), 6, W0)
+    await bus.enqueue([batch[1], batch[4]])
+    assert await bus.enqueue(batch) == frozenset()
+    assert sorted(one.slot for one in await drain(bus, "w")) == [0, 1, 2, 3, 4, 5]
+
+
+async def test_what_is_missing_goes_in_whole_or_not_at_all(bus):
+    rid = new_rid()
+    await bus.enqueue(questions(rid, 6, W0))
+    assert await bus.enqueue(questions(rid, 9, W0)) == frozenset({W0})
+    assert await bus.depths() == {W0: 6}
+    assert await bus.enqueue(questions(rid, 8, W0)) == frozenset()
+    assert await bus.depths() == {W0: 8}
+
+
+async def test_a_refused_question_may_try_again(bus):
+    rid = new_rid()
+    await bus.enqueue(questions(rid, 8, W0))
+    late = questions(rid, 2, W0, first=8)
+    assert await bus.enqueue(late) == frozenset({W0})
+    await drain(bus, "w")
+    assert await bus.enqueue(late) == frozenset()
+    assert [one.slot for one in await drain(bus, "w")] == [8, 9]
+
+
+async def test_the_same_slot_of_two_requests_are_two_questions(bus):
+    await bus.enqueue([question(new_rid(), 0, W0), question(new_rid(), 0, W0)])
+    assert await bus.depths() == {W0: 2}
+
+
+async def test_a_thousand_questions_in_one_call(lab: Lab):
+    bus = await lab.connect(queue_bound=1000)
+    rid = new_rid()
+    batch = [question(rid, slot, Lane("w", slot % 4)) for slot in range(1000)]
+    assert await bus.enqueue(batch) == frozenset()
+    assert await bus.depths() == {Lane("w", channel): 250 for channel in range(4)}
+    assert [one.slot for one in await drain(bus, "w")] == list(range(1000))
+
+
+async def test_more_than_a_thousand_are_an_error(bus):
+    with pytest.raises(InvalidArgument, match="at most 1000"):
+        await bus.enqueue(questions(new_rid(), 1001, W0))
+
+
+@pytest.mark.parametrize("lane", [Lane("w"), Lane("express", 1), Lane("a.b", 0), Lane(">", 0), Lane("", 0)], ids=str)
+async def test_a_lane_that_cannot_be_is_an_error(bus, lane):
+    with pytest.raises(InvalidArgument):
+        await bus.enqueue([question(new_rid(), 0, lane)])
+    assert await bus.depths() == {}
+
+
+@pytest.mark.parametrize("source", ["a.b", "*", ">", "", "Upper"])
+async def test_a_source_that_cannot_be_is_an_error(bus, source):
+    with pytest.raises(InvalidArgument):
+        await bus.take(source)
+
+
+async def test_a_question_leaves_its_queue_after_deadline_and_grace(lab: Lab):
+    bus = await lab.connect(question_grace_s=0.5)
+    rid = new_rid()
+    await bus.enqueue([question(rid, 0, W0, deadline_ms=now_ms() + 500), question(rid, 1, W0)])
+    await lab.pass_time(3.0)
+    assert await bus.depths() == {W0: 1}
+    assert [one.slot for one in await drain(bus, "w")] == [1]
