@@ -1,0 +1,77 @@
+"""Puts a worker's parts together from the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from inference_svc.backends.port import Backend
+from inference_svc.clock import Clock
+from inference_svc.core import Core
+from inference_svc.desk import Desk
+from inference_svc.memory import Memory, MemoryLimits
+from inference_svc.outcomes import Identity
+from inference_svc.pages import PageAllocator
+from inference_svc.report import Report
+from inference_svc.rows import pages_for
+from inference_svc.schedule import ForwardLimits, Scheduler
+from kev.config.settings import KvLayout, Settings
+from kev.domain.question import Isolation
+from kev.tokens.tokenizer import Tokenizer
+
+LEVELS = (Isolation.STRICT, Isolation.SHARED, Isolation.LOOSE)
+"""Strongest first. A deployment serves its own level and all stronger ones."""
+SPLIT_SHARE = 4
+"""Under ``split`` the store holds a quarter of what all channels could come to need: few are ever full."""
+
+
+def kv_pages(settings: Settings) -> int:
+    """Pages of the KV store: ``core.kv_pages``, or sized from channels and ``max_context``."""
+    if settings.core.kv_pages:
+        return settings.core.kv_pages
+    one, channels = pages_for(settings.core.max_context), settings.router.channel_pool_size
+    if settings.isolation.kv_cache is KvLayout.UNIFIED:
+        return (channels + 1) * one
+    return max(min(channels + 1, 2) * one, channels * one // SPLIT_SHARE)
+
+
+def levels_of(settings: Settings, strict: bool) -> tuple[str, ...]:
+    """Isolation levels that this worker serves; ``strict`` only after a passed self-test."""
+    served = LEVELS[: LEVELS.index(settings.isolation.level) + 1]
+    return tuple(level.value for level in served if strict or level is not Isolation.STRICT)
+
+
+def identity_of(
+    settings: Settings, backend: Backend, tokenizer: Tokenizer, worker_id: str, model_digest: str, address: str
+) -> Identity:
+    """What the worker says of itself, before its self-test."""
+    return Identity(
+        worker_id=worker_id,
+        model_digest=model_digest,
+        tokenizer_digest=tokenizer.digest,
+        backend=backend.name,
+        variant=backend.variant,
+        max_context=max_context(settings, backend),
+        channels=settings.router.channel_pool_size,
+        levels=levels_of(settings, strict=False),
+        address=address,
+    )
+
+
+def max_context(settings: Settings, backend: Backend) -> int:
+    """Most positions of one channel: what was asked for, as far as the model goes."""
+    return min(settings.core.max_context, backend.max_context)
+
+
+def core_of(
+    settings: Settings, backend: Backend, tokenizer: Tokenizer, clock: Clock, on_report: Callable[[Report], None]
+) -> Core:
+    """The core with its scheduler and memory."""
+    memory_limits = MemoryLimits(
+        max_context=max_context(settings, backend),
+        unified=settings.isolation.kv_cache is KvLayout.UNIFIED,
+        share_prefix=settings.isolation.shared_prefix,
+    )
+    memory = Memory(PageAllocator(backend.pages), backend.pages, memory_limits)
+    forward_limits = ForwardLimits(settings.router.max_parallel_queries, settings.core.row_budget)
+    desk = Desk(backend, tokenizer, memory, Scheduler(forward_limits, memory), clock)
+    return Core(desk, on_report, clock, settings.core.window_ms / 1000)

@@ -1,0 +1,75 @@
+"""Before a question enters a pack: may it, must it, and how?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from inference_svc.hands import Fate, Held
+from inference_svc.outcomes import Identity, Now, early_end
+from inference_svc.report import End
+from inference_svc.settle import persist
+from kev.bus.port import Bus
+from kev.domain.outcome import FinishReason
+
+MOST_STRIKES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of a taken question.
+
+    Attributes:
+        fate: ``ANSWER`` unless it is dropped or given back.
+        end: Its end, if it is decided without a forward.
+        alone: It runs in forwards of its own.
+    """
+
+    fate: Fate = Fate.ANSWER
+    end: End | None = None
+    alone: bool = False
+
+
+class Gate:
+    """Checks taken questions against the bus and this worker's identity."""
+
+    def __init__(self, bus: Bus, identity: Identity, now: Callable[[], Now]) -> None:
+        self._bus = bus
+        self._identity = identity
+        self._now = now
+
+    async def check(self, held: Held) -> Verdict:
+        """Reads the outcome first: it covers lost acknowledgements, cancels and double publishes."""
+        question = held.question
+        if await persist(lambda: self._bus.outcome(question.rid, question.slot), "read outcome") is not None:
+            return Verdict(Fate.DROP)
+        if question.tokenizer_digest != self._identity.tokenizer_digest:
+            return await self._foreign(held)
+        if question.isolation.value not in self._identity.levels:
+            served = ", ".join(self._identity.levels) or "none"
+            return self._final(FinishReason.REFUSED, "not_served", f"isolation {question.isolation}: served: {served}")
+        if held.deadline <= self._now().monotonic:
+            return self._final(FinishReason.TIMEOUT, "", "the deadline passed in the queue")
+        return await self._strike(held) if held.taken.attempt > 1 else Verdict()
+
+    async def _strike(self, held: Held) -> Verdict:
+        """A question that was taken before may have killed its worker: a strike, then alone, then not at all."""
+        question = held.question
+        strikes = await persist(lambda: self._bus.strike(question.rid, question.slot), "strike")
+        if strikes < MOST_STRIKES:
+            return Verdict(alone=True)
+        detail = f"taken {held.taken.attempt} times without an end; it is not tried again"
+        await persist(lambda: self._bus.dead_letter(question, detail, strikes), "dead letter")
+        return self._final(FinishReason.ERROR, "crashed", detail)
+
+    async def _foreign(self, held: Held) -> Verdict:
+        """A prompt of another tokenizer: for a worker that has it, if one lives."""
+        fleet = await persist(self._bus.fleet, "fleet")
+        wanted = held.question.tokenizer_digest
+        if any(lease.tokenizer_digest == wanted and lease.state == "ready" for lease in fleet.values()):
+            return Verdict(Fate.GIVE_BACK)
+        detail = "the prompt was made with another tokenizer than this deployment's workers have"
+        return self._final(FinishReason.ERROR, "tokenizer_mismatch", detail)
+
+    def _final(self, finish: FinishReason, reason: str, detail: str) -> Verdict:
+        return Verdict(end=early_end(finish, reason, detail, self._now()))

@@ -1,0 +1,79 @@
+"""What passes between a worker's event loop and its model thread. Plain data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from inference_svc.channels import Job, Phase
+from kev.domain.outcome import FinishReason
+from kev.domain.question import Sampling
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Order:
+    """A question for the core.
+
+    Attributes:
+        ticket: Names this run; never used twice in a worker's life.
+        deadline: On the monotonic clock, seconds.
+    """
+
+    ticket: int
+    job: Job
+    sampling: Sampling
+    seed: int
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A piece of a run's text. ``offset`` counts the characters before it."""
+
+    ticket: int
+    offset: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of a run; its channel is free.
+
+    Attributes:
+        text: The whole text, partial unless it was answered.
+        reason, detail: As in an outcome, for ``error`` and ``refused``.
+        tokens: Tokens of the answer.
+        started, ended: Monotonic seconds; ``started`` is None if no forward had it.
+    """
+
+    ticket: int
+    finish: FinishReason
+    text: str
+    tokens: int
+    forwards: int
+    started: float | None
+    ended: float
+    reason: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One turn of the model thread.
+
+    Attributes:
+        forward: Number of the forward; 0 if the turn had none.
+        rows, channels: Its size.
+        seconds: How long it took, sampling included.
+        phases: Runs by phase after it.
+        pages_free: Free KV pages after it.
+    """
+
+    texts: tuple[Text, ...]
+    ends: tuple[End, ...]
+    forward: int = 0
+    rows: int = 0
+    channels: int = 0
+    seconds: float = 0.0
+    phases: Counter[Phase] = field(default_factory=Counter)
+    pages_free: int = 0

@@ -1,0 +1,269 @@
+"""A question's way through a worker, from the take to the acknowledgement.
+
+Everything here runs on the event loop and owns the channel pool and the held
+questions. The core reports on its own thread; the worker carries each report
+over to ``receive``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Sequence
+
+from inference_svc.channels import ChannelPool, Job
+from inference_svc.core import Core
+from inference_svc.gate import Gate, Verdict
+from inference_svc.hands import Fate, Hands, Held, Stage
+from inference_svc.metrics import WorkerMetrics
+from inference_svc.outcomes import Identity, Now, outcome_of
+from inference_svc.report import End, Order, Report
+from inference_svc.settle import ack, settle_and_ack
+from kev.bus.messages import CancelHint, Delta, Piece
+from kev.bus.port import Bus, Taken
+from kev.domain.errors import BusUnavailable
+from kev.domain.question import Isolation
+
+log = logging.getLogger(__name__)
+
+
+class Serving:
+    """All questions of one worker.
+
+    Args:
+        gate: Decides what becomes of a taken question.
+        freed: Called when a channel gets free.
+        pause: Called with a source to leave alone for a moment.
+        strict: Whether pages are scrubbed whatever a batch asks for.
+
+    Attributes:
+        finished: Outcomes written and acknowledged.
+        returned: Questions given back.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        core: Core,
+        gate: Gate,
+        identity: Identity,
+        now: Callable[[], Now],
+        metrics: WorkerMetrics,
+        *,
+        freed: Callable[[], None],
+        pause: Callable[[str], None],
+        strict: bool,
+    ) -> None:
+        self._bus = bus
+        self._core = core
+        self._gate = gate
+        self._identity = identity
+        self._now = now
+        self._metrics = metrics
+        self._freed = freed
+        self._pause = pause
+        self._strict = strict
+        self._pool = ChannelPool(identity.channels)
+        self._hands = Hands()
+        self._news: asyncio.Queue[tuple[Sequence[Delta], Sequence[tuple[Held, End]]]] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._forwards_seen = 0
+        self.finished = 0
+        self.returned = 0
+
+    @property
+    def free(self) -> int:
+        """Free channels."""
+        return self._pool.free
+
+    @property
+    def held(self) -> int:
+        """Questions in hand."""
+        return len(self._hands)
+
+    # -- in --------------------------------------------------------------------------
+    def accept(self, taken: Taken, source: str) -> None:
+        """Seats a taken question and begins its checks. There must be a free channel."""
+        lane = taken.question.lane
+        channel = self._pool.seat(lane.channel if lane.source == self._identity.worker_id else -1)
+        if channel is None:
+            raise RuntimeError("a question was taken without a free channel")
+        now = self._now()
+        deadline = now.monotonic + (taken.question.deadline_ms - now.wall_ms) / 1000
+        held = Held(self._hands.new_ticket(), taken, channel, self._identity.channel_name(channel), deadline)
+        older = self._hands.add(held)
+        if older is not None and older.stage is not Stage.ENDING:
+            self._stop(older, Fate.ABANDON)  # its ack wait has passed: this is the same question again
+        self._empty.clear()
+        self._spawn(self._check(held, source), held)
+
+    async def _check(self, held: Held, source: str) -> None:
+        verdict = await self._gate.check(held)
+        if held.fate is not Fate.ANSWER or not held.taken.held:
+            verdict = Verdict(held.fate if held.taken.held else Fate.ABANDON)
+        if verdict.fate is Fate.GIVE_BACK:
+            self._pause(source)
+        if verdict.fate is Fate.ANSWER and verdict.end is None:
+            held.stage = Stage.RUNNING
+            self._core.join(self._order(held, verdict.alone))
+            return
+        held.fate = verdict.fate
+        self._unseat(held)
+        await self._finish(held, verdict.end)
+
+    def _order(self, held: Held, alone: bool) -> Order:
+        question = held.question
+        job = Job(
+            channel=held.channel,
+            group=question.rid,
+            prompt=question.tokens(),
+            max_tokens=question.max_tokens,
+            prefix=question.prefix_tokens,
+            max_parallel=max(1, question.max_parallel),
+            alone=alone,
+            scrub=self._strict or question.isolation is Isolation.STRICT,
+        )
+        return Order(held.ticket, job, question.sampling, question.seed, held.deadline)
+
+    # -- out -------------------------------------------------------------------------
+    def receive(self, report: Report) -> None:
+        """Takes a report of the core: streams its texts, frees the channels of its ends."""
+        self._metrics.turn(report)
+        pieces: defaultdict[str, list[Piece]] = defaultdict(list)
+        for text in report.texts:
+            held = self._hands.get(text.ticket)
+            if held is not None and held.fate is Fate.ANSWER:
+                held.grow(text.text)
+                pieces[held.question.rid].append(held.piece(text.offset, text.text))
+        deltas = [Delta(rid, self._identity.worker_id, tuple(some)) for rid, some in pieces.items()]
+        ends = [(held, end) for end in report.ends if (held := self._hands.get(end.ticket)) is not None]
+        for held, end in ends:
+            held.stage = Stage.ENDING
+            self._metrics.end(end)
+            self._unseat(held)
+        if deltas or ends:
+            self._news.put_nowait((deltas, ends))
+
+    async def tell(self) -> None:
+        """Sends deltas in their order; a slot's outcome is written after its last delta. Runs until cancelled."""
+        while True:
+            deltas, ends = await self._news.get()
+            try:
+                for delta in deltas:
+                    await self._bus.publish_delta(delta)
+            except BusUnavailable:
+                log.debug("deltas were lost: the broker does not answer")
+            for held, end in ends:
+                self._spawn(self._finish(held, end), held)
+
+    async def _finish(self, held: Held, end: End | None) -> None:
+        """Does what the question's fate calls for and lets it go."""
+        if held.fate is Fate.ANSWER and end is not None:
+            outcome = outcome_of(held, end, self._identity, self._now())
+            await settle_and_ack(self._bus, held.taken, outcome)
+            self.finished += 1
+        elif held.fate is Fate.DROP:
+            await ack(held.taken)
+        elif held.fate is Fate.GIVE_BACK:
+            await self._give_back(held)
+        self._let_go(held)
+
+    async def _give_back(self, held: Held) -> None:
+        self.returned += 1
+        try:
+            await held.taken.give_back()
+        except BusUnavailable:
+            log.warning("a question could not be given back; it comes back after its ack wait")
+
+    # -- meanwhile -------------------------------------------------------------------
+    def cancel(self, hint: CancelHint) -> None:
+        """Takes a hint: looks for the outcomes, and frees the channels of slots that have one."""
+        for slot in hint.slots:
+            held = self._hands.find(hint.rid, slot)
+            if held is not None and held.stage is not Stage.ENDING:
+                self._spawn(self._confirm_cancel(held), None)
+
+    async def _confirm_cancel(self, held: Held) -> None:
+        try:
+            outcome = await self._bus.outcome(*held.key)
+        except BusUnavailable:
+            return  # a hint only: the slot runs on, and its outcome will be the one that stands
+        if outcome is not None:
+            self._stop(held, Fate.DROP)
+
+    def texts(self, rid: str) -> Sequence[Piece]:
+        """The text so far of a request's running slots."""
+        return self._hands.texts(rid)
+
+    async def keep_alive(self) -> None:
+        """Restarts the ack waits, of running questions only if forwards advanced since the last time."""
+        advanced = self._core.forwards > self._forwards_seen
+        self._forwards_seen = self._core.forwards
+        for held in self._hands:
+            if advanced or held.stage is not Stage.RUNNING:
+                try:
+                    await held.taken.progress()
+                except BusUnavailable:
+                    return
+
+    async def empty(self, timeout_s: float) -> bool:
+        """Waits until no question is in hand; False if that takes longer."""
+        try:
+            await asyncio.wait_for(self._empty.wait(), timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+    def give_back_all(self) -> None:
+        """Ends all runs without an outcome and puts their questions back."""
+        for held in self._hands:
+            if held.stage is not Stage.ENDING:
+                self._stop(held, Fate.GIVE_BACK)
+
+    async def give_back_now(self) -> None:
+        """Puts back what is still in hand, without waiting for the core."""
+        for held in self._hands:
+            if held.fate is Fate.GIVE_BACK:
+                await self._give_back(held)
+                self._let_go(held)
+
+    async def close(self) -> None:
+        """Ends all tasks. What is still in hand goes to others after its ack wait."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # -- inside ----------------------------------------------------------------------
+    def _stop(self, held: Held, fate: Fate) -> None:
+        held.fate = fate
+        if held.stage is Stage.RUNNING:
+            self._core.leave(held.ticket)
+
+    def _unseat(self, held: Held) -> None:
+        if held.seated:
+            held.seated = False
+            self._pool.leave(held.channel)
+            self._freed()
+
+    def _let_go(self, held: Held) -> None:
+        self._unseat(held)
+        self._hands.remove(held)
+        if not len(self._hands):
+            self._empty.set()
+
+    def _spawn(self, work: Coroutine[None, None, None], held: Held | None) -> None:
+        task = asyncio.get_running_loop().create_task(self._guarded(work, held))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, work: Coroutine[None, None, None], held: Held | None) -> None:
+        """A fault in one question's handling ends that question's hold: it comes back after its ack wait."""
+        try:
+            await work
+        except Exception:
+            log.exception("a question's handling failed; it comes back after its ack wait")
+            if held is not None:
+                self._let_go(held)
