@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
 
 from kev.wire.status import abort
 
+log = logging.getLogger(__name__)
 Handler = Callable[..., Any]
+Context = grpc.aio.ServicerContext[Any, Any]
+_STATUS_DETAILS = "grpc-status-details-bin"
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
-    """Handlers raise; the caller gets the error table's status. Streams may write or yield."""
+    """Handlers raise; the caller gets the error table's status. Streams may write or yield.
+
+    The status of a call behind this one, raised as ``AioRpcError``, is passed on as it is.
+    """
 
     async def intercept_service(
         self,
@@ -25,10 +32,10 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         handler: Any = await continuation(handler_call_details)
         if handler is None or handler.request_streaming:
             return handler
-        make = (
-            grpc.unary_stream_rpc_method_handler if handler.response_streaming else grpc.unary_unary_rpc_method_handler
-        )
-        inner = handler.unary_stream if handler.response_streaming else handler.unary_unary
+        if handler.response_streaming:
+            make, inner = grpc.unary_stream_rpc_method_handler, handler.unary_stream
+        else:
+            make, inner = grpc.unary_unary_rpc_method_handler, handler.unary_unary
         return make(_guarded(inner), handler.request_deserializer, handler.response_serializer)
 
 
@@ -38,28 +45,38 @@ def _guarded(inner: Handler) -> Handler:
     if not inspect.iscoroutinefunction(inner):
         return inner  # reflection answers with a plain function
 
-    async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+    async def call(request: Any, context: Context) -> Any:
         try:
             return await inner(request, context)
-        except grpc.aio.AbortError:
-            raise
-        except Exception as error:  # the table's last line takes the rest
-            return await abort(context, error)
+        except Exception as error:
+            return await _end(context, error)
 
     return call
 
 
 def _guarded_generator(inner: Handler) -> Handler:
-    async def stream(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+    async def stream(request: Any, context: Context) -> AsyncIterator[Any]:
         replies = inner(request, context)
         try:
             async for reply in replies:
                 yield reply
-        except grpc.aio.AbortError:
-            raise
-        except Exception as error:  # as above
-            await abort(context, error)
+        except Exception as error:
+            await _end(context, error)
         finally:
             await replies.aclose()
 
     return stream
+
+
+async def _end(context: Context, error: Exception) -> None:
+    """Ends the call with the error's status, unless that was done or nobody is there to hear it."""
+    if isinstance(error, grpc.aio.AbortError):
+        raise error
+    if context.done() or isinstance(error, grpc.aio.InternalError):  # the latter: a write that found nobody
+        log.debug("the caller had left: %r", error)
+        return
+    if isinstance(error, grpc.aio.AioRpcError):
+        metadata: Any = error.trailing_metadata() or ()  # pairs at run time, whatever the stubs say
+        details = tuple((key, value) for key, value in metadata if key == _STATUS_DETAILS)
+        await context.abort(error.code(), error.details() or "", details)
+    await abort(context, error)

@@ -10,6 +10,7 @@ MAX_REQUEST_BYTES = 64 * 1024 * 1024
 """Largest message a service accepts."""
 MAX_REPLY_BYTES = 256 * 1024 * 1024
 """Largest message a client accepts: 1,000 whole results."""
+STREAM_WINDOW_BYTES = 64 * 1024
 KEEPALIVE_MS = 30_000
 KEEPALIVE_TIMEOUT_MS = 10_000
 
@@ -33,6 +34,10 @@ SERVER_OPTIONS: list[tuple[str, Any]] = [
 CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     *_KEEPALIVE,
     ("grpc.max_receive_message_length", MAX_REPLY_BYTES),
+    # A small fixed window per stream. With gRPC's own growing one a service could write 80,000
+    # small frames to a client that reads none; with this one its write waits after 2,000.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", STREAM_WINDOW_BYTES),
     ("grpc.max_send_message_length", MAX_REQUEST_BYTES),
     # A service that comes back is found within a second or two, not after gRPC's two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
