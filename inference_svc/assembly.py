@@ -23,6 +23,9 @@ LEVELS = (Isolation.STRICT, Isolation.SHARED, Isolation.LOOSE)
 SPLIT_SHARE = 4
 """Under ``split`` the store holds a quarter of what all channels could come to need: few are ever full."""
 
+LEAST_PAGES = 32
+"""The self-test needs some."""
+
 
 def kv_pages(settings: Settings) -> int:
     """Pages of the KV store: ``core.kv_pages``, or sized from channels and ``max_context``."""
@@ -30,8 +33,8 @@ def kv_pages(settings: Settings) -> int:
         return settings.core.kv_pages
     one, channels = pages_for(settings.core.max_context), settings.router.channel_pool_size
     if settings.isolation.kv_cache is KvLayout.UNIFIED:
-        return (channels + 1) * one
-    return max(min(channels + 1, 2) * one, channels * one // SPLIT_SHARE)
+        return max((channels + 1) * one, LEAST_PAGES)
+    return max(2 * one, channels * one // SPLIT_SHARE, LEAST_PAGES)
 
 
 def levels_of(settings: Settings, strict: bool) -> tuple[str, ...]:
@@ -41,7 +44,7 @@ def levels_of(settings: Settings, strict: bool) -> tuple[str, ...]:
 
 
 def identity_of(
-    settings: Settings, backend: Backend, tokenizer: Tokenizer, worker_id: str, model_digest: str, address: str
+    settings: Settings, backend: Backend, tokenizer: Tokenizer, worker_id: str, model_digest: str
 ) -> Identity:
     """What the worker says of itself, before its self-test."""
     return Identity(
@@ -53,7 +56,6 @@ def identity_of(
         max_context=max_context(settings, backend),
         channels=settings.router.channel_pool_size,
         levels=levels_of(settings, strict=False),
-        address=address,
     )
 
 

@@ -20,6 +20,7 @@ from inference_svc.intake import Intake
 from inference_svc.metrics import WorkerMetrics
 from inference_svc.outcomes import Now
 from inference_svc.report import Report
+from inference_svc.self_test import SelfTestFailed, tested
 from inference_svc.serving import Serving
 from kev.bus.messages import WorkerLease
 from kev.bus.port import Bus, Subscription
@@ -32,10 +33,6 @@ log = logging.getLogger(__name__)
 BEATS_PER_LEASE = 4
 TICKS_PER_ACK_WAIT = 4
 GIVE_BACK_S = 3.0
-
-
-class SelfTestFailed(Exception):
-    """The loaded model does not keep the promise of bit-equality; the text says where."""
 
 
 class WorkerFailed(RuntimeError):
@@ -57,7 +54,6 @@ class Worker:
     Args:
         worker_id: Stable over restarts; names the worker's queues.
         model_digest: Part of the lease and of every audit record.
-        address: Of this worker's gRPC service, for the lease.
         self_test: Raises ``SelfTestFailed`` if packed does not equal alone; else returns a line that says what
             was compared. None skips it, and vouches for the backend.
     """
@@ -71,8 +67,7 @@ class Worker:
         *,
         worker_id: str,
         model_digest: str = "",
-        address: str = "",
-        self_test: Callable[[Backend], str] | None = None,
+        self_test: Callable[[Backend], str] | None = tested,
         clock: Clock | None = None,
         metrics: WorkerMetrics | None = None,
     ) -> None:
@@ -85,18 +80,23 @@ class Worker:
         self._subscriptions: list[Subscription] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = asyncio.Event()
+        self._draining: asyncio.Task[Drained] | None = None
         self._beats = 0
         self._said_down = False
-        self.identity = identity_of(settings, backend, tokenizer, worker_id, model_digest, address)
+        self.identity = identity_of(settings, backend, tokenizer, worker_id, model_digest)
         self.core = core_of(settings, backend, tokenizer, self._clock, self._from_core)
         self.state = "starting"
         self.self_test_line = "not run"
+        self.pages_free = backend.pages
         self.serving: Serving
         self._intake: Intake
 
     # -- life ------------------------------------------------------------------------
-    async def start(self) -> None:
+    async def start(self, address: str = "") -> None:
         """Starts the core, tests the model, joins the fleet.
+
+        Args:
+            address: Of this worker's gRPC service, for the lease.
 
         Raises:
             NotServed: the self-test failed and no weaker level is allowed.
@@ -108,7 +108,7 @@ class Worker:
         levels = levels_of(self._settings, strict=passed)
         if not levels:
             raise NotServed(f"isolation.level strict is not served: {self.self_test_line}")
-        self.identity = dataclasses.replace(self.identity, levels=levels)
+        self.identity = dataclasses.replace(self.identity, levels=levels, address=address)
         self._assemble()
         self.state = "ready"
         await self._announce()
@@ -142,7 +142,15 @@ class Worker:
             raise WorkerFailed(f"the model thread ended: {self.core.broken}") from self.core.broken
 
     async def drain(self, grace_s: float) -> Drained:
-        """Takes nothing more, finishes what runs within ``grace_s``, gives back the rest, leaves the fleet."""
+        """Takes nothing more, finishes what runs within ``grace_s``, gives back the rest, leaves the fleet.
+
+        A second call waits for the first one's end.
+        """
+        if self._draining is None:
+            self._draining = asyncio.create_task(self._drain(grace_s))
+        return await asyncio.shield(self._draining)
+
+    async def _drain(self, grace_s: float) -> Drained:
         self.state = "draining"
         before = self.serving.finished, self.serving.returned
         await self._beat()
@@ -169,6 +177,16 @@ class Worker:
             await self.serving.close()
         if not await asyncio.to_thread(self.core.stop):
             log.error("the model thread hangs in a forward and is left behind")
+
+    @property
+    def free(self) -> int:
+        """Free channels."""
+        return self.serving.free if self.state != "starting" else self.identity.channels
+
+    @property
+    def pages(self) -> int:
+        """KV pages."""
+        return self._backend.pages
 
     @property
     def healthy(self) -> bool:
@@ -211,7 +229,7 @@ class Worker:
             self.self_test_line = f"failed: {error}"
             log.error("self-test failed: %s", error)
             return False
-        log.info("self-test passed: %s", self.self_test_line)
+        log.info("self-test %s", self.self_test_line)
         return True
 
     def _from_core(self, report: Report) -> None:
@@ -226,6 +244,7 @@ class Worker:
         if self.core.broken is not None:
             self._closed.set()
         elif self.state != "closed":
+            self.pages_free = report.pages_free
             self.serving.receive(report)
 
     def _now(self) -> Now:

@@ -85,7 +85,7 @@ async def outcomes(bus: MemoryBus, rid: str = "r1") -> dict[int, Outcome]:
 
 async def nothing_queued(bus: MemoryBus) -> None:
     """Waits until every question is acknowledged."""
-    while await bus.depths():
+    while await bus.depths():  # noqa: ASYNC110 - the bus has no event for it
         await asyncio.sleep(0.005)
 
 
@@ -94,7 +94,11 @@ async def worker(bus: MemoryBus, backend: Any = None, tokenizer: Any = None, **o
     """A running worker."""
     settings = options.pop("settings", None) or settings_with()
     made = Worker(
-        bus, settings, backend or FakeBackend(), tokenizer or FakeTokenizer(), **({"worker_id": "w1"} | options)
+        bus,
+        settings,
+        backend or FakeBackend(),
+        tokenizer or FakeTokenizer(),
+        **({"worker_id": "w1", "self_test": None} | options),
     )
     await made.start()
     running = asyncio.ensure_future(made.run())
