@@ -85,7 +85,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             try:
                 return _read(_Cursor(data), path.name)
-            except (struct.error, KeyError, ValueError, MemoryError) as error:
+            except (struct.error, LookupError, ValueError, ArithmeticError, MemoryError, RecursionError) as error:
                 if isinstance(error, GgufError):
                     raise
                 raise GgufError(f"{path.name} is damaged: its metadata cannot be read") from error

@@ -8,7 +8,7 @@ from tokenizers import models
 
 from kev.tokens import pretokenizers
 from kev.tokens.gguf_meta import GgufError, read_metadata
-from kev.tokens.spaced_bpe import spaced_backends
+from kev.tokens.spaced_bpe import spaced_backend
 from kev.tokens.vocabulary import (
     TokenizerError,
     Vocabulary,
@@ -38,7 +38,12 @@ def load_gguf(path: Path) -> Vocabulary:
         raise TokenizerError(f"{path.name}: it holds no vocabulary (tokenizer.ggml.tokens)")
     if model not in ("gpt2", "llama"):
         raise TokenizerError(f"{path.name}: tokenizer.ggml.model is {model!r}; allowed: {_ALLOWED}")
-    return _vocabulary(meta, model)
+    try:
+        return _vocabulary(meta, model)
+    except TokenizerError:
+        raise
+    except Exception as error:  # the tokenizers library raises bare Exception for a bad vocabulary
+        raise TokenizerError(f"{path.name}: its vocabulary is damaged: {error}") from error
 
 
 def _vocabulary(meta: dict[str, Any], model: str) -> Vocabulary:
@@ -48,12 +53,12 @@ def _vocabulary(meta: dict[str, Any], model: str) -> Vocabulary:
         kind in (_UNKNOWN, _CONTROL) or _is_markup(kind, text) for kind, text in zip(kinds, texts, strict=True)
     ]
     special = {text: token for token, text in enumerate(texts) if structural[token] and kinds[token] != _UNKNOWN}
-    first, inner = _byte_level(meta, texts, structural) if model == "gpt2" else _spaced(meta, texts, kinds, structural)
+    backend = _byte_level(meta, texts, structural) if model == "gpt2" else _spaced(meta, texts, kinds, structural)
     named = {meta[f"tokenizer.ggml.{name}_token_id"] for name in ("eos", "eot", "eom") if _has(meta, name)}
     template = meta.get("tokenizer.chat_template")
     return Vocabulary(
-        backend=first,
-        backend_inner=inner,
+        backend=backend,
+        backend_inner=backend,
         pieces=_pieces(texts, kinds, model),
         special=special,
         bos_id=meta["tokenizer.ggml.bos_token_id"] if _has(meta, "bos") else None,
@@ -61,7 +66,6 @@ def _vocabulary(meta: dict[str, Any], model: str) -> Vocabulary:
         adds_bos=bool(meta.get("tokenizer.ggml.add_bos_token", model == "llama")),
         chat_template=template,
         digest=_digest(meta),
-        names=dict(zip(special.values(), special.keys(), strict=True)),
     )
 
 
@@ -86,7 +90,7 @@ def _is_markup(kind: int, text: str) -> bool:
     return kind == _USER and not text.isspace() and text.strip("▁") != ""
 
 
-def _byte_level(meta: dict[str, Any], texts: list[str], structural: list[bool]) -> tuple[Backend, Backend]:
+def _byte_level(meta: dict[str, Any], texts: list[str], structural: list[bool]) -> Backend:
     name = meta.get("tokenizer.ggml.pre", "default")
     try:
         splitter = pretokenizers.pre_tokenizer(name)
@@ -99,19 +103,17 @@ def _byte_level(meta: dict[str, Any], texts: list[str], structural: list[bool]) 
     normalizer = pretokenizers.normalizer(name)
     if normalizer is not None:
         backend.normalizer = normalizer
-    return backend, backend
+    return backend
 
 
-def _spaced(
-    meta: dict[str, Any], texts: list[str], kinds: list[int], structural: list[bool]
-) -> tuple[Backend, Backend]:
+def _spaced(meta: dict[str, Any], texts: list[str], kinds: list[int], structural: list[bool]) -> Backend:
     scores = meta.get("tokenizer.ggml.scores")
     if scores is None or len(scores) != len(texts):
         raise TokenizerError("tokenizer.ggml.scores is missing or has another length than the token list")
     unknown = next((text for text, kind in zip(texts, kinds, strict=True) if kind == _UNKNOWN), None)
     vocab = {text: token for token, text in enumerate(texts) if not structural[token] or text == unknown}
     rank = {text: scores[token] for text, token in vocab.items() if kinds[token] in (_NORMAL, _USER)}
-    return spaced_backends(vocab, rank, unknown, bool(meta.get("tokenizer.ggml.add_space_prefix", True)))
+    return spaced_backend(vocab, rank, unknown, bool(meta.get("tokenizer.ggml.add_space_prefix", True)))
 
 
 def _pieces(texts: list[str], kinds: list[int], model: str) -> list[bytes]:

@@ -45,7 +45,6 @@ def load_directory(folder: Path) -> Vocabulary:
         adds_bos=bool(config.get("add_bos_token", _puts_first(spec, bos))),
         chat_template=template,
         digest=digest_of(spec, template, bos),
-        names={token: text for text, token in special.items()},
     )
 
 

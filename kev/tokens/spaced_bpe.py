@@ -4,20 +4,19 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import models, normalizers
 
 
-def spaced_backends(
-    vocab: dict[str, int], scores: dict[str, float], unknown: str | None, space_prefix: bool
-) -> tuple[Backend, Backend]:
-    """Encoders for text at the start of a prompt and for text inside it.
+def spaced_backend(vocab: dict[str, int], scores: dict[str, float], unknown: str | None, space_prefix: bool) -> Backend:
+    """The encoder of a sentencepiece vocabulary.
 
     Args:
         vocab: Piece -> id of everything ordinary text may become, byte pieces included.
         scores: Piece -> score of the pieces that merges may build; the higher, the earlier.
         unknown: The piece for characters that are neither in the vocabulary nor spelled in bytes, or None.
-        space_prefix: Whether a space is put before the text at the start.
+        space_prefix: Whether a space is put before every text, at the start and behind a special token.
     """
-    merges = _merges(vocab, scores)
-    first = _backend(vocab, merges, unknown, space_prefix)
-    return first, (_backend(vocab, merges, unknown, False) if space_prefix else first)
+    backend = Backend(models.BPE(vocab, _merges(vocab, scores), unk_token=unknown, fuse_unk=True, byte_fallback=True))
+    steps: list[normalizers.Normalizer] = [normalizers.Prepend("▁")] if space_prefix else []
+    backend.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", "▁")])
+    return backend
 
 
 def _merges(vocab: dict[str, int], scores: dict[str, float]) -> list[tuple[str, str]]:
@@ -32,10 +31,3 @@ def _merges(vocab: dict[str, int], scores: dict[str, float]) -> list[tuple[str, 
             if left in scores and right in scores:
                 found.append((-score, vocab[piece], vocab[left], vocab[right], left, right))
     return [(left, right) for *_, left, right in sorted(found)]
-
-
-def _backend(vocab: dict[str, int], merges: list[tuple[str, str]], unknown: str | None, prefix: bool) -> Backend:
-    backend = Backend(models.BPE(vocab, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True))
-    steps: list[normalizers.Normalizer] = [normalizers.Prepend("▁")] if prefix else []
-    backend.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", "▁")])
-    return backend

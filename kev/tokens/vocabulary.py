@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tokenizers import Tokenizer as Backend
@@ -51,7 +51,6 @@ class Vocabulary:
     adds_bos: bool
     chat_template: str | None
     digest: str
-    names: dict[int, str] = field(default_factory=dict)
 
 
 def byte_alphabet() -> dict[str, int]:
