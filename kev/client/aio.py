@@ -1,0 +1,273 @@
+"""The asynchronous client."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing, suppress
+from typing import Any, Self, Unpack
+
+import grpc
+
+from kev.client.progress import Progress
+from kev.client.queries import Limits, Queries, batch_of
+from kev.domain.errors import BusUnavailable, KevError, Overloaded
+from kev.domain.ids import new_request_id
+from kev.domain.question import Batch
+from kev.domain.result import Frame, ResumePoint, SlotResult
+from kev.v1 import aggregator_pb2, aggregator_pb2_grpc, router_pb2, router_pb2_grpc
+from kev.wire.options import open_channel
+from kev.wire.question import batch_to
+from kev.wire.result import frame_from, result_from, resume_to
+from kev.wire.status import error_from
+
+MAX_RESUMES = 7
+"""Failures in a row, with no frame in between, after which a stream or a wait gives up: about 8 seconds."""
+WAIT_CHUNK_S = 30.0
+"""One call of a long wait."""
+_LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ABORTED, grpc.StatusCode.CANCELLED)
+_CANCEL_S = 5.0
+_REPLY_S = 10.0
+
+
+class AsyncClient:
+    """Asks a running cluster, over gRPC. Use it in one event loop; close it at the end.
+
+    Args:
+        address: ``host:port`` of the router. It serves results too.
+        aggregator: Reads results there instead, one hop less.
+        retries: How often a submit that found no room, or no service, is
+            tried again, after the time that the service named. Safe: the
+            request id keeps a batch from running twice.
+    """
+
+    def __init__(self, address: str, *, aggregator: str | None = None, retries: int = 0) -> None:
+        self._addresses = (address, aggregator or address)
+        self._retries = retries
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends the connections."""
+        channels = tuple(self._channels.values())
+        self._channels.clear()
+        for channel in channels:
+            await channel.close(None)
+
+    async def submit(
+        self,
+        queries: Queries,
+        *,
+        isolation: str | None = None,
+        mode: str | None = None,
+        max_parallel: int | None = None,
+        request_id: str = "",
+        **limits: Unpack[Limits],
+    ) -> str:
+        """Submits a batch; it runs on when the client leaves.
+
+        Args:
+            queries: Strings, mappings or ``Question`` objects, at most 1,000.
+            isolation: ``strict``, ``shared`` or ``loose``; None takes the deployment's.
+            mode: Order of the results: ``slot_map``, ``seq_append`` or ``priority``.
+            max_parallel: Most of the batch's questions in one forward.
+            request_id: For idempotence; empty draws one.
+            limits: For the queries that name none of their own.
+
+        Returns:
+            The request id.
+
+        Raises:
+            InvalidArgument: names the field.
+            Overloaded: no room, and no retries left.
+            KevError: as the service answered.
+        """
+        batch = batch_of(
+            queries,
+            isolation=isolation,
+            mode=mode,
+            max_parallel=max_parallel,
+            request_id=request_id or new_request_id(),
+            **limits,
+        )
+        request = router_pb2.SubmitRequest(batch=batch_to(batch))
+        reply = await self._retried(lambda: self._router.Submit(request))
+        return str(reply.request_id)
+
+    async def wait(self, request_id: str, timeout: float | None = None) -> list[SlotResult]:
+        """Waits until every slot has ended; results in the batch's result mode.
+
+        Args:
+            timeout: Seconds; then slots that have not ended are ``pending``.
+                0 polls, None waits for the end (each slot has a deadline).
+
+        Raises:
+            NotFound: no such request.
+            BusUnavailable: no service answered for a while.
+        """
+        loop = asyncio.get_running_loop()
+        until = None if timeout is None else loop.time() + timeout
+        failures = 0
+        while True:
+            left = WAIT_CHUNK_S if until is None else max(0.0, until - loop.time())
+            chunk = min(left, WAIT_CHUNK_S)
+            try:
+                reply = await self._results(request_id, chunk)
+            except grpc.aio.AioRpcError as error:
+                failures += 1
+                await _before_resume(error, failures)
+                continue
+            failures = 0
+            if reply.complete or (until is not None and left <= chunk):
+                return [result_from(result) for result in reply.results]
+
+    async def ask(
+        self,
+        queries: Queries,
+        *,
+        isolation: str | None = None,
+        mode: str | None = None,
+        max_parallel: int | None = None,
+        request_id: str = "",
+        **limits: Unpack[Limits],
+    ) -> AsyncGenerator[Frame, None]:
+        """Submits a batch and streams its answers. Leaving the iterator cancels
+        what is unfinished. A lost connection is resumed. Arguments and errors as ``submit``."""
+        batch = batch_of(
+            queries,
+            isolation=isolation,
+            mode=mode,
+            max_parallel=max_parallel,
+            request_id=request_id or new_request_id(),
+            **limits,
+        )
+        progress = Progress()
+        try:
+            async with aclosing(self._asked(batch, progress)) as frames:
+                async for frame in frames:
+                    yield frame
+            return
+        except grpc.aio.AioRpcError as error:
+            if not progress.began or error.code() not in _LOST:
+                raise error_from(error) from None
+        async with aclosing(self._resumed(batch.request_id, progress)) as frames:
+            async for frame in frames:
+                yield frame
+
+    async def stream(self, request_id: str, resume: Iterable[ResumePoint] = ()) -> AsyncGenerator[Frame, None]:
+        """Follows a request, from its start or from resume points. A lost
+        connection is resumed: nothing is repeated, nothing lost. Leaving the
+        iterator does not cancel the request.
+
+        Raises:
+            NotFound: no such request.
+            BusUnavailable: no service answered for a while.
+        """
+        async with aclosing(self._followed(request_id, Progress(resume))) as frames:
+            async for frame in frames:
+                yield frame
+
+    async def cancel(self, request_id: str, slots: Sequence[int] = ()) -> tuple[int, ...]:
+        """Ends open slots as cancelled, all of them if none is named; returns those that this call ended."""
+        request = router_pb2.CancelRequest(request_id=request_id, slots=slots)
+        return tuple((await self._retried(lambda: self._router.Cancel(request))).cancelled_slots)
+
+    # -- inside --------------------------------------------------------------------
+    async def _asked(self, batch: Batch, progress: Progress) -> AsyncGenerator[Frame, None]:
+        """One Ask; tried again only before its first frame. Ending the call cancels the batch."""
+        request = router_pb2.AskRequest(batch=batch_to(batch))
+        for tries in itertools.count():
+            call = self._router.Ask(request)
+            try:
+                async for reply in call:
+                    frame = frame_from(reply.frame)
+                    if progress.take(frame):
+                        yield frame
+                return
+            except grpc.aio.AioRpcError as error:
+                if progress.began:
+                    raise
+                await self._before_retry(error, tries)
+            finally:
+                call.cancel()
+
+    async def _resumed(self, request_id: str, progress: Progress) -> AsyncGenerator[Frame, None]:
+        """The rest of an Ask whose connection was lost. Leaving it still cancels the batch."""
+        finished = False
+        try:
+            async with aclosing(self._followed(request_id, progress)) as frames:
+                async for frame in frames:
+                    yield frame
+            finished = True
+        finally:
+            if not finished:
+                with suppress(KevError, TimeoutError):
+                    async with asyncio.timeout(_CANCEL_S):
+                        await self.cancel(request_id)
+
+    async def _followed(self, request_id: str, progress: Progress) -> AsyncGenerator[Frame, None]:
+        failures = 0
+        while True:
+            points = resume_to(progress.points())
+            call = self._aggregator.Stream(aggregator_pb2.StreamRequest(request_id=request_id, resume=points))
+            try:
+                async for reply in call:
+                    failures = 0
+                    frame = frame_from(reply.frame)
+                    if progress.take(frame):
+                        yield frame
+                return
+            except grpc.aio.AioRpcError as error:
+                failures += 1
+                await _before_resume(error, failures)
+            finally:
+                call.cancel()
+
+    async def _retried(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        for tries in itertools.count():
+            try:
+                return await call()
+            except grpc.aio.AioRpcError as error:
+                await self._before_retry(error, tries)
+        raise AssertionError("unreachable")
+
+    async def _before_retry(self, error: grpc.aio.AioRpcError, tries: int) -> None:
+        """Waits as long as the service asks for; raises when there is no retry left, or it would not help."""
+        known = error_from(error)
+        if tries >= self._retries or not isinstance(known, Overloaded | BusUnavailable):
+            raise known from None
+        named_s = known.retry_after_ms / 1000 if isinstance(known, Overloaded) else 0.0
+        await asyncio.sleep(max(named_s, 0.1) * random.uniform(1.0, 1.5))
+
+    async def _results(self, request_id: str, wait_s: float) -> aggregator_pb2.GetResultsResponse:
+        request = aggregator_pb2.GetResultsRequest(request_id=request_id, wait_ms=int(wait_s * 1000))
+        reply: aggregator_pb2.GetResultsResponse = await self._aggregator.GetResults(request, timeout=wait_s + _REPLY_S)
+        return reply
+
+    @property
+    def _router(self) -> Any:
+        return router_pb2_grpc.RouterServiceStub(self._channel(self._addresses[0]))  # type: ignore[no-untyped-call]
+
+    @property
+    def _aggregator(self) -> Any:
+        return aggregator_pb2_grpc.AggregatorServiceStub(self._channel(self._addresses[1]))  # type: ignore[no-untyped-call]
+
+    def _channel(self, address: str) -> grpc.aio.Channel:
+        """Opened on first use, because it belongs to the running loop."""
+        if address not in self._channels:
+            self._channels[address] = open_channel(address)
+        return self._channels[address]
+
+
+async def _before_resume(error: grpc.aio.AioRpcError, failures: int) -> None:
+    """Waits a little longer each time; raises when resuming would not help, or enough was tried."""
+    if error.code() not in _LOST or failures > MAX_RESUMES:
+        raise error_from(error) from None
+    await asyncio.sleep(min(2.0, 0.1 * 2 ** (failures - 1)) * random.uniform(0.8, 1.2))

@@ -1,0 +1,149 @@
+"""What callers may write as queries, turned into questions and batches.
+
+A query is a string, a mapping (``text`` or ``messages``, optional ``id`` and
+limits; other keys are ignored) or a ``Question``. Errors name the field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, TypedDict, TypeVar, Unpack
+
+from kev.client import fields
+from kev.domain.errors import InvalidArgument
+from kev.domain.ids import is_request_id
+from kev.domain.question import MAX_QUESTIONS, Batch, Isolation, Message, Priority, Question, ResultMode, Sampling
+
+E = TypeVar("E", bound=StrEnum)
+
+Query = str | Mapping[str, Any] | Question
+"""One query, as a caller writes it."""
+Queries = Query | Iterable[Query]
+"""A batch, as a caller writes it; one query alone is a batch of one."""
+
+ROLES = ("system", "user", "assistant")
+
+
+class Limits(TypedDict, total=False):
+    """Limits of a question. As keyword arguments they hold for the queries that name none of their own."""
+
+    max_tokens: int | None
+    timeout_ms: int | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    seed: int | None
+    stop: str | Sequence[str] | None
+    priority: str | None
+    routing_key: str | None
+    truncate: bool | None
+
+
+def questions_of(queries: Queries, **defaults: Unpack[Limits]) -> tuple[Question, ...]:
+    """The questions of a caller's queries.
+
+    Args:
+        queries: See ``Queries``. ``Question`` objects are taken as they are.
+        defaults: Limits of the queries that name none of their own.
+
+    Raises:
+        InvalidArgument: names the field, e.g. ``queries[3].max_tokens``, and what is allowed.
+    """
+    common = fields.checked(defaults, "")
+    return tuple(_question(query, f"queries[{slot}]", common) for slot, query in enumerate(_listed(queries)))
+
+
+def batch_of(
+    queries: Queries,
+    *,
+    isolation: str | None = None,
+    mode: str | None = None,
+    max_parallel: int | None = None,
+    request_id: str = "",
+    tenant: str = "",
+    **defaults: Unpack[Limits],
+) -> Batch:
+    """The batch of a caller's queries; see ``questions_of`` and ``Batch``.
+
+    Raises:
+        InvalidArgument: names the field and what is allowed.
+    """
+    questions = questions_of(queries, **defaults)
+    if not 1 <= len(questions) <= MAX_QUESTIONS:
+        raise InvalidArgument("queries", f"must hold 1 to {MAX_QUESTIONS:,} questions; got {len(questions):,}")
+    if request_id and not is_request_id(request_id):
+        allowed = "must be 1 to 128 letters, digits and ._:-, beginning with a letter or digit"
+        raise InvalidArgument("request_id", f"{allowed}; got {request_id[:200]!r}")
+    if max_parallel is not None:
+        fields.whole("max_parallel", max_parallel, 1, fields.MAX_UINT32)
+    return Batch(
+        questions=questions,
+        request_id=request_id,
+        tenant=tenant,
+        isolation=_member(Isolation, isolation, "isolation"),
+        mode=_member(ResultMode, mode, "mode"),
+        max_parallel=max_parallel,
+    )
+
+
+def _listed(queries: Queries) -> list[Query]:
+    if isinstance(queries, str | Mapping | Question):
+        return [queries]
+    if not isinstance(queries, Iterable):
+        raise InvalidArgument("queries", f"must be a list of questions; got {type(queries).__name__}")
+    return list(queries)
+
+
+def _question(query: object, where: str, common: dict[str, Any]) -> Question:
+    if isinstance(query, Question):
+        return query
+    if isinstance(query, str):
+        return _built({"text": query}, where, common)
+    if isinstance(query, Mapping):
+        return _built(query, where, common)
+    raise InvalidArgument(where, f"must be a string or an object with text or messages; got {type(query).__name__}")
+
+
+def _built(query: Mapping[str, Any], where: str, common: dict[str, Any]) -> Question:
+    has_text, has_messages = query.get("text") is not None, query.get("messages") is not None
+    if has_text == has_messages:
+        raise InvalidArgument(where, f"must hold text or messages, {'not both' if has_text else 'it holds neither'}")
+    limits = {**common, **fields.checked({name: query.get(name) for name in fields.CHECKS}, f"{where}.")}
+    return Question(
+        text=fields.string(f"{where}.text", query["text"]) if has_text else "",
+        messages=_messages(query["messages"], f"{where}.messages") if has_messages else (),
+        id=_label(query.get("id"), f"{where}.id"),
+        sampling=Sampling(**{name: limits.pop(name) for name in fields.SAMPLING if name in limits}),
+        **{**limits, "priority": Priority(limits.get("priority", Priority.NORMAL))},
+    )
+
+
+def _messages(value: object, where: str) -> tuple[Message, ...]:
+    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
+        raise InvalidArgument(where, "must be a list of at least one {role, content}")
+    return tuple(_message(turn, f"{where}[{place}]") for place, turn in enumerate(value))
+
+
+def _message(turn: object, where: str) -> Message:
+    if isinstance(turn, Message):
+        return turn
+    if not isinstance(turn, Mapping):
+        raise InvalidArgument(where, "must be an object with role and content")
+    if turn.get("role") not in ROLES:
+        raise InvalidArgument(f"{where}.role", f"must be one of {', '.join(ROLES)}; got {turn.get('role')!r}")
+    return Message(turn["role"], fields.string(f"{where}.content", turn.get("content")))
+
+
+def _label(value: object, where: str) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str | int) and not isinstance(value, bool):
+        return fields.string(where, str(value))
+    raise InvalidArgument(where, f"must be a string or a whole number; got {type(value).__name__}")
+
+
+def _member(kind: type[E], value: str | None, field: str) -> E | None:
+    if value is None:
+        return None
+    return kind(fields.one_of(field, value, tuple(kind)))

@@ -1,0 +1,87 @@
+"""The synchronous client: ``AsyncClient`` on a loop of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from typing import Self, Unpack
+
+from kev.client.aio import AsyncClient
+from kev.client.loop_thread import LoopThread
+from kev.client.queries import Limits, Queries
+from kev.domain.result import Frame, ResumePoint, SlotResult
+
+
+class Client:
+    """Asks a running cluster, over gRPC. May be used from several threads.
+
+    ::
+
+        with Client("127.0.0.1:50051") as client:
+            request_id = client.submit(["What is 2 + 2?", "Name a river."])
+            for result in client.wait(request_id):
+                print(result.slot, result.text)
+
+    Arguments, results and errors of all methods are those of ``AsyncClient``.
+    """
+
+    def __init__(self, address: str, *, aggregator: str | None = None, retries: int = 0) -> None:
+        self._client = AsyncClient(address, aggregator=aggregator, retries=retries)
+        self._loop = LoopThread("kev-client")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connections, and what still runs over them."""
+        if not self._loop.closed:
+            self._loop.call(self._client.close())
+            self._loop.close()
+
+    def submit(
+        self,
+        queries: Queries,
+        *,
+        isolation: str | None = None,
+        mode: str | None = None,
+        max_parallel: int | None = None,
+        request_id: str = "",
+        **limits: Unpack[Limits],
+    ) -> str:
+        """Submits a batch; returns its request id."""
+        return self._loop.call(
+            self._client.submit(
+                queries, isolation=isolation, mode=mode, max_parallel=max_parallel, request_id=request_id, **limits
+            )
+        )
+
+    def wait(self, request_id: str, timeout: float | None = None) -> list[SlotResult]:
+        """Waits until every slot has ended, or ``timeout`` seconds are over."""
+        return self._loop.call(self._client.wait(request_id, timeout))
+
+    def ask(
+        self,
+        queries: Queries,
+        *,
+        isolation: str | None = None,
+        mode: str | None = None,
+        max_parallel: int | None = None,
+        request_id: str = "",
+        **limits: Unpack[Limits],
+    ) -> Generator[Frame, None, None]:
+        """Submits a batch and streams its answers; leaving the iterator cancels what is unfinished."""
+        return self._loop.iterate(
+            lambda: self._client.ask(
+                queries, isolation=isolation, mode=mode, max_parallel=max_parallel, request_id=request_id, **limits
+            )
+        )
+
+    def stream(self, request_id: str, resume: Iterable[ResumePoint] = ()) -> Generator[Frame, None, None]:
+        """Follows a request; a lost connection is resumed."""
+        return self._loop.iterate(lambda: self._client.stream(request_id, resume))
+
+    def cancel(self, request_id: str, slots: Sequence[int] = ()) -> tuple[int, ...]:
+        """Ends open slots as cancelled; returns those that this call ended."""
+        return self._loop.call(self._client.cancel(request_id, slots))
