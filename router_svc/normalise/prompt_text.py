@@ -116,6 +116,6 @@ def _is_about(rest: str, language: str) -> bool:
 
 
 def trim(text: str) -> str:
-    """Without blank lines at the front and white space at the end; indentation of several lines stays."""
-    text = text.rstrip()
-    return text.lstrip("\n") if "\n" in text.strip() else text.lstrip()
+    """Without blank lines at the front and white space at the end. Indentation stays: it makes a line code."""
+    text = text.rstrip().lstrip("\n")
+    return text if "\n" in text or text.startswith(("    ", "\t")) else text.lstrip()
