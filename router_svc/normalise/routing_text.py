@@ -36,7 +36,7 @@ def _without_fillers(clause: str) -> str:
     clause = clause.strip()
     if not clause:
         return ""
-    if _WIDE.search(clause):
+    if not clause.isascii() and _WIDE.search(clause):
         clause = _without_chinese(clause)
     return _without_english(clause) if clause else ""
 
@@ -67,15 +67,19 @@ def _without_english(clause: str) -> str:
     kept: list[str] = []
     at = 0
     while at < len(words):
-        length = next(
-            (len(phrase) for phrase in phrases.get(words[at], ()) if tuple(words[at : at + len(phrase)]) == phrase), 0
-        )
-        if length:
-            at += length
-        else:
+        length = _phrase_at(words, at, phrases[words[at]]) if words[at] in phrases else 0
+        if not length:
             kept.append(words[at])
-            at += 1
+        at += length or 1
     return " ".join(kept)
+
+
+def _phrase_at(words: list[str], at: int, phrases: tuple[tuple[str, ...], ...]) -> int:
+    """How many words the longest of the phrases takes at `at`; 0 when none stands there."""
+    for phrase in phrases:
+        if tuple(words[at : at + len(phrase)]) == phrase:
+            return len(phrase)
+    return 0
 
 
 @cache
