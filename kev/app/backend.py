@@ -1,0 +1,44 @@
+"""What a door (HTTP, command line) needs of Kev: the tiers in this process, or a cluster far away."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Protocol, TypeVar
+
+from kev.domain.question import Batch
+from kev.domain.result import Frame, ResumePoint, SlotResult
+
+T = TypeVar("T")
+
+
+class Backend(Protocol):
+    """Both sides keep the same promises; all methods raise errors of ``kev.domain.errors``."""
+
+    def ask(self, batch: Batch) -> AsyncIterator[Frame]:
+        """Submits, then streams. Closing the iterator cancels the slots that have not ended."""
+
+    def stream(self, request_id: str, resume: Iterable[ResumePoint] = ()) -> AsyncIterator[Frame]:
+        """Follows a request to its end."""
+
+    async def wait(self, request_id: str, wait_s: float | None) -> list[SlotResult]:
+        """Results in the batch's result mode after at most ``wait_s`` (None: to the end); open slots are pending."""
+
+    async def cancel(self, request_id: str, slots: Sequence[int] = ()) -> tuple[int, ...]:
+        """Ends open slots (none named: all); returns those that this call ended."""
+
+    async def healthy(self) -> bool:
+        """Whether questions would be answered."""
+
+    async def close(self) -> None:
+        """Ends it."""
+
+
+@asynccontextmanager
+async def closing(items: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
+    """Closes a stream of frames on the way out, so that leaving it has its effect at once."""
+    try:
+        yield items
+    finally:
+        if isinstance(items, AsyncGenerator):
+            await items.aclose()

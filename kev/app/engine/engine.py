@@ -1,0 +1,165 @@
+"""``kev.Engine``: the three tiers in one process, for sync and async code."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self, TypeVar, Unpack
+
+from inference_svc.loading import LoadedModel, load_model
+from kev.app.engine.aio import EngineAio, submit_to
+from kev.app.engine.bridge import LoopThread
+from kev.app.engine.options import Options
+from kev.app.engine.tiers import Tiers
+from kev.client.queries import Queries, batch_of
+from kev.config.load import load_settings
+from kev.config.settings import Settings
+from kev.domain.errors import KevError
+from kev.domain.result import Frame, ResumePoint, SlotResult
+
+T = TypeVar("T")
+
+
+class Engine:
+    """Asks the model in this process. The same methods as ``kev.Client``.
+
+    The tiers run in an event loop of their own thread, the model in another,
+    so the caller's thread or loop stays free. All methods may be called from
+    any thread. Async code uses the same methods of ``aio``.
+
+    Use it as a context manager, or ``close`` it.
+
+    Args:
+        settings: See ``from_config`` for settings from a file.
+        model: Loaded already; None loads what ``core`` names. A given one is closed by its giver.
+
+    Raises:
+        ConfigError: the settings do not fit one process.
+        ModelUnusable: there is no model, or it cannot be served here; the text says why.
+        NotServed: the model fails the self-test of the deployment's isolation level.
+    """
+
+    def __init__(self, settings: Settings | None = None, *, model: LoadedModel | None = None) -> None:
+        self.settings = settings or Settings()
+        self._owned = None if model else load_model(self.settings)
+        self._loop: LoopThread | None = LoopThread("kev-engine")
+        atexit.register(self.close)
+        try:
+            self._tiers = self._loop.call(_started(self.settings, model or self._owned))
+        except BaseException:
+            self._drop()
+            raise
+        self.aio = EngineAio(self._ready)
+
+    @classmethod
+    def from_config(cls, path: str | Path | None = None, flags: Mapping[str, Any] | None = None, **more: Any) -> Self:
+        """An engine of a configuration.
+
+        Args:
+            path: ``kev.yaml``; None takes the defaults. Environment variables
+                ``KEV_<SECTION>_<KEY>`` go on top.
+            flags, more: On top of both: ``{"core.precision": "bf16"}``, or ``core_precision="bf16"``.
+
+        Raises:
+            ConfigError: names the key and what is allowed; and as ``Engine``.
+        """
+        return cls(load_settings(path, flags={**(flags or {}), **more}))
+
+    def submit(
+        self,
+        queries: Queries,
+        **options: Unpack[Options],
+    ) -> str:
+        """Submits a batch.
+
+        Args:
+            queries: Strings, mappings (``text`` or ``messages``, ``id``, limits) or ``Question`` objects.
+            options: See ``Options``: ``isolation``, ``max_parallel``, ``max_tokens`` and so on.
+
+        Returns:
+            The request id.
+
+        Raises:
+            InvalidArgument: names the field and what is allowed.
+            AlreadyUsed, Overloaded, NotServed: as the router decides.
+        """
+        return self._call(lambda tiers: submit_to(tiers, queries, options))
+
+    def wait(self, request_id: str, timeout: float | None = None) -> list[SlotResult]:
+        """Waits until every slot has ended; results in the batch's result mode.
+
+        Args:
+            timeout: Seconds; then open slots are ``pending``. 0 polls, None waits for the end.
+
+        Raises:
+            NotFound: no such request.
+        """
+        return self._call(lambda tiers: tiers.wait(request_id, timeout))
+
+    def ask(
+        self,
+        queries: Queries,
+        **options: Unpack[Options],
+    ) -> Iterator[Frame]:
+        """Submits a batch and streams its answers; leaving the iterator cancels
+        what is unfinished. Arguments and errors as ``submit``."""
+        loop, tiers = self._ready()
+        batch = batch_of(queries, **options)
+        return loop.iterate(lambda: tiers.ask(batch))
+
+    def stream(self, request_id: str, resume: Iterable[ResumePoint] = ()) -> Iterator[Frame]:
+        """Follows a request, from its start or from resume points. Leaving does not cancel it.
+
+        Raises:
+            NotFound: no such request.
+        """
+        loop, tiers = self._ready()
+        points = tuple(resume)
+        return loop.iterate(lambda: tiers.stream(request_id, points))
+
+    def cancel(self, request_id: str, slots: Sequence[int] = ()) -> tuple[int, ...]:
+        """Ends open slots as cancelled, all of them if none is named; returns those that this call ended."""
+        return self._call(lambda tiers: tiers.cancel(request_id, slots))
+
+    def close(self) -> None:
+        """Ends the tiers and frees the model. Requests are forgotten. May be called twice."""
+        loop = self._loop
+        if loop is not None and hasattr(self, "_tiers"):
+            loop.call(self._tiers.close())
+        self._drop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _call(self, work: Callable[[Tiers], Coroutine[Any, Any, T]]) -> T:
+        loop, tiers = self._ready()
+        return loop.call(work(tiers))
+
+    def _ready(self) -> tuple[LoopThread, Tiers]:
+        if self._loop is None:
+            raise KevError("the engine is closed")
+        return self._loop, self._tiers
+
+    def _drop(self) -> None:
+        atexit.unregister(self.close)
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.close()
+        owned, self._owned = self._owned, None
+        if owned is not None:
+            owned.backend.close()
+
+
+async def _started(settings: Settings, model: LoadedModel | None) -> Tiers:
+    assert model is not None
+    tiers = Tiers(settings, model)
+    try:
+        await tiers.start()
+    except BaseException:
+        await tiers.close()
+        raise
+    return tiers

@@ -1,0 +1,24 @@
+"""What a caller may say of a batch."""
+
+from __future__ import annotations
+
+from kev.client.queries import Limits
+
+
+class Options(Limits, total=False):
+    """Keyword arguments of ``submit`` and ``ask``, the same as ``kev.Client`` takes.
+
+    The limits (``max_tokens``, ``timeout_ms``, ``temperature`` …) hold for the
+    queries that name none of their own.
+
+    Attributes:
+        isolation: ``strict``, ``shared`` or ``loose``; None takes the deployment's.
+        mode: Order of the results: ``slot_map``, ``seq_append`` or ``priority``.
+        max_parallel: Most of the batch's questions in one forward.
+        request_id: For idempotence; empty draws one.
+    """
+
+    isolation: str | None
+    mode: str | None
+    max_parallel: int | None
+    request_id: str

@@ -1,0 +1,123 @@
+"""Router, worker and aggregator in one event loop, over the memory bus."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+from aggregator_svc.aggregator import Aggregator
+from inference_svc.loading import LoadedModel, worker_id_of
+from inference_svc.worker import Worker
+from kev.app.backend import closing
+from kev.bus.memory.bus import MemoryBus
+from kev.config.load import ConfigError
+from kev.config.settings import Mode, Settings
+from kev.domain.question import Batch
+from kev.domain.result import Frame, ResumePoint, SlotResult, Submitted
+from router_svc.bus_settings import bus_settings
+from router_svc.router import Router
+
+TENANT = ""
+
+
+class Tiers:
+    """The three tiers. Belongs to the loop that ``start`` ran in. A ``kev.app.backend.Backend``.
+
+    Args:
+        settings: Their ``deploy.mode`` must be ``single``.
+        model: Stays the caller's, to be closed afterwards.
+
+    Raises:
+        ConfigError: another mode.
+        ValueError: the model's chat template cannot be used.
+    """
+
+    def __init__(self, settings: Settings, model: LoadedModel) -> None:
+        mode = settings.deploy.mode
+        if mode is not Mode.SINGLE:
+            raise ConfigError(f"deploy.mode: one process serves the mode single only, got {mode}")
+        self.bus = MemoryBus(bus_settings(settings, "engine"))
+        self.router = Router(self.bus, settings, model.tokenizer)
+        self.worker = Worker(
+            self.bus,
+            settings,
+            model.backend,
+            model.tokenizer,
+            worker_id=worker_id_of(settings),
+            model_digest=model.digest,
+        )
+        self.aggregator = Aggregator(self.bus, settings)
+        self._running: asyncio.Task[None] | None = None
+        self._leaving: set[asyncio.Task[Submitted]] = set()
+
+    async def start(self) -> None:
+        """Starts all three: the worker first, so that the router finds it.
+
+        Raises:
+            NotServed: the model fails the self-test of the deployment's isolation level.
+        """
+        await self.worker.start()
+        self._running = asyncio.create_task(self.worker.run(), name="worker")
+        await self.router.start()
+
+    async def close(self) -> None:
+        """Ends all three, the door first; what runs is dropped."""
+        await self.router.close()
+        await self.aggregator.close()
+        await self.worker.close()
+        if self._running is not None:
+            await asyncio.gather(self._running, return_exceptions=True)
+        await self.bus.close()
+
+    async def submit(self, batch: Batch) -> Submitted:
+        """See ``Router.submit``."""
+        return await self.router.submit(batch)
+
+    async def ask(self, batch: Batch) -> AsyncIterator[Frame]:
+        """Submits, then streams; leaving cancels the slots that have not ended."""
+        stands: asyncio.Future[Submitted] = asyncio.get_running_loop().create_future()
+        submitting = asyncio.create_task(self.router.submit(batch, stands=stands.set_result))
+        ended = False
+        try:
+            first: set[asyncio.Future[Submitted]] = {submitting, stands}
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+            submitted = stands.result() if stands.done() else submitting.result()
+            async with closing(self.stream(submitted.request_id)) as frames:
+                async for frame in frames:
+                    yield frame
+            ended = True
+        finally:
+            if ended:
+                self._let_finish(submitting)
+            else:
+                await asyncio.shield(asyncio.ensure_future(self._give_up(submitting, stands)))
+
+    def stream(self, request_id: str, resume: Iterable[ResumePoint] = ()) -> AsyncIterator[Frame]:
+        """See ``Aggregator.stream``."""
+        return self.aggregator.stream(TENANT, request_id, resume)
+
+    async def wait(self, request_id: str, wait_s: float | None) -> list[SlotResult]:
+        """See ``Aggregator.results``."""
+        return list((await self.aggregator.results(TENANT, request_id, wait_s)).results)
+
+    async def cancel(self, request_id: str, slots: Sequence[int] = ()) -> tuple[int, ...]:
+        """See ``Router.cancel``."""
+        return await self.router.cancel(TENANT, request_id, slots)
+
+    async def healthy(self) -> bool:
+        """Whether the model advances."""
+        return self.worker.healthy and self._running is not None and not self._running.done()
+
+    def _let_finish(self, submitting: asyncio.Task[Submitted]) -> None:
+        """The loop itself holds tasks only weakly."""
+        self._leaving.add(submitting)
+        submitting.add_done_callback(self._leaving.discard)
+        submitting.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    async def _give_up(self, submitting: asyncio.Task[Submitted], stands: asyncio.Future[Submitted]) -> None:
+        """Ends the submit, and the open slots if it had come to stand. A submit that
+        never stood may have named somebody else's request: that one is not touched."""
+        submitting.cancel()
+        await asyncio.gather(submitting, return_exceptions=True)
+        if stands.done() and not stands.cancelled():
+            await self.cancel(stands.result().request_id)

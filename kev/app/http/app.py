@@ -1,0 +1,120 @@
+"""The door for plain HTTP: ``POST /v1/query`` and its neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, FastAPI, Query, Request
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse, Response
+
+from kev.app.backend import Backend, closing
+from kev.app.http import errors
+from kev.app.http.bodies import QueryBody
+from kev.app.http.errors import ErrorBody, ErrorDetail
+from kev.app.http.events import EVENTS_DOC, EventStream
+from kev.app.http.requests import read_query, while_there
+from kev.app.http.results import CancelledBody, HealthBody, ResultsBody, results_body
+from kev.domain.errors import NotFound
+from kev.domain.ids import is_request_id
+from kev.domain.result import Frame
+
+MAX_WAIT_MS = 600_000
+LEFT = 499
+"""Status of a request whose caller has left: nobody reads it but the access log."""
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    404: {"model": ErrorBody, "description": "No such request"},
+    413: {"model": ErrorBody, "description": "Too large"},
+    415: {"model": ErrorBody, "description": "Not JSON"},
+    422: {"model": ErrorBody, "description": "A mistake in the request; the fields are named"},
+    429: {"model": ErrorBody, "description": "No room now; Retry-After says when"},
+    503: {"model": ErrorBody, "description": "Not available now"},
+}
+BODY = {"required": True, "content": {"application/json": {"schema": {"$ref": "#/components/schemas/QueryBody"}}}}
+
+
+def create_app(backend: Backend, version: str = "") -> FastAPI:
+    """The application in front of a backend, which stays the caller's to close."""
+    app = FastAPI(title="Kev", version=version or "0", summary=__doc__, redoc_url=None)
+    errors.install(app)
+    app.include_router(_routes(backend))
+    _describe_body(app)
+    return app
+
+
+def _routes(backend: Backend) -> APIRouter:
+    routes = APIRouter(responses=PROBLEMS)
+
+    @routes.post("/v1/query", response_model=ResultsBody, openapi_extra={"requestBody": BODY}, description=EVENTS_DOC)
+    async def ask(request: Request) -> Response:
+        body = await read_query(request)
+        frames = backend.ask(body.batch())
+        try:
+            if not body.stream:
+                return JSONResponse(await while_there(request.receive, _whole(backend, frames)))
+            first = await while_there(request.receive, _first(frames))
+        except ClientDisconnect:
+            return Response(status_code=LEFT)
+        return EventStream(first, frames, backend.wait)
+
+    @routes.get("/v1/query/{request_id}", response_model=ResultsBody)
+    async def results(
+        request: Request, request_id: str, wait_ms: Annotated[int, Query(ge=0, le=MAX_WAIT_MS)] = 0
+    ) -> Response:
+        """A request's results; with `wait_ms` it waits for open slots."""
+        _check(request_id)
+        try:
+            found = await while_there(request.receive, backend.wait(request_id, wait_ms / 1000))
+        except ClientDisconnect:
+            return Response(status_code=LEFT)
+        return JSONResponse(results_body(request_id, found))
+
+    @routes.delete("/v1/query/{request_id}", response_model=CancelledBody)
+    async def cancel(request_id: str, slots: Annotated[list[int] | None, Query()] = None) -> Response:
+        """Cancels the open slots of a request, or those that are named."""
+        _check(request_id)
+        ended = await backend.cancel(request_id, slots or ())
+        return JSONResponse({"request_id": request_id, "cancelled_slots": list(ended)})
+
+    @routes.get("/healthz", response_model=HealthBody)
+    async def healthz() -> Response:
+        """Whether questions would be answered now."""
+        if await backend.healthy():
+            return JSONResponse({"status": "ok"})
+        return errors.answer(503, ErrorDetail(reason="NOT_READY", message="not ready", retryable=True))
+
+    return routes
+
+
+async def _first(frames: AsyncIterator[Frame]) -> Frame:
+    return await anext(frames)
+
+
+async def _whole(backend: Backend, frames: AsyncIterator[Frame]) -> dict[str, Any]:
+    """Reads a request to its end. Whoever cancels this cancels the open slots."""
+    request_id = ""
+    async with closing(frames):
+        async for frame in frames:
+            request_id = frame.request_id
+    return results_body(request_id, await backend.wait(request_id, 0.0))
+
+
+def _check(request_id: str) -> None:
+    if not is_request_id(request_id):
+        raise NotFound("no such request")
+
+
+def _describe_body(app: FastAPI) -> None:
+    """The body is read by hand (limits come first), so its schema is added by hand."""
+    made = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schemas = made()["components"]["schemas"]
+            schema = QueryBody.model_json_schema(ref_template="#/components/schemas/{model}")
+            schemas.update(schema.pop("$defs", {}))
+            schemas["QueryBody"] = schema
+        return made()
+
+    app.openapi = openapi  # type: ignore[method-assign]

@@ -1,0 +1,93 @@
+"""The JSON that callers send: checked for form here, for sense by the router."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from kev.domain.question import Batch, Isolation, Message, Priority, Question, ResultMode, Sampling
+
+Whole = Annotated[int, Field(ge=0, le=2**32 - 1)]
+Seed = Annotated[int, Field(ge=0, le=2**64 - 1)]
+QUESTION_ALLOWED = "must be a text, or an object with text or messages"
+
+
+class Body(BaseModel):
+    """Base: no unknown keys, no silent conversions, no NaN."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class MessageBody(Body):
+    """One turn of a conversation."""
+
+    role: str = Field(description="system, user or assistant")
+    content: str
+
+
+class QuestionBody(Body):
+    """One question: a text alone, or an object."""
+
+    text: str = ""
+    messages: list[MessageBody] = []
+    id: str = Field("", description="Your own label, returned with the answer.")
+    max_tokens: Whole | None = Field(None, description="Most new tokens.")
+    timeout_ms: Whole | None = Field(None, description="From acceptance to the question's deadline.")
+    routing_key: str = Field("", description="Questions with the same key share a home channel.")
+    priority: Annotated[Priority, Field(strict=False)] = Priority.NORMAL
+    temperature: float = Field(0.0, description="0 is greedy; at most 2.")
+    top_k: Whole = Field(0, description="Keep the k likeliest tokens; 0 keeps all.")
+    top_p: float = Field(1.0, description="Keep the smallest set with this much probability.")
+    seed: Seed | None = Field(None, description="Fixes the question's random stream.")
+    stop: list[str] = Field([], description="The answer ends before the first of these.")
+    truncate: bool = Field(False, description="Cut an over-long question instead of refusing it.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _text_alone(cls, given: Any) -> Any:
+        if isinstance(given, str):
+            return {"text": given}
+        if not isinstance(given, dict):
+            raise ValueError(QUESTION_ALLOWED)
+        return given
+
+    def question(self, max_tokens: int | None, timeout_ms: int | None) -> Question:
+        """The domain's question; the limits are the batch's, for questions without their own."""
+        return Question(
+            text=self.text,
+            messages=tuple(Message(turn.role, turn.content) for turn in self.messages),
+            id=self.id,
+            max_tokens=max_tokens if self.max_tokens is None else self.max_tokens,
+            timeout_ms=timeout_ms if self.timeout_ms is None else self.timeout_ms,
+            routing_key=self.routing_key,
+            priority=self.priority,
+            sampling=Sampling(self.temperature, self.top_k, self.top_p, self.seed, tuple(self.stop)),
+            truncate=self.truncate,
+        )
+
+
+class QueryBody(Body):
+    """A batch of questions."""
+
+    queries: list[QuestionBody] = Field(
+        description="1 to 1,000 questions: texts, or objects.",
+        examples=[["What is the capital of France?", {"text": "请问怎么退款？", "max_tokens": 60}]],
+    )
+    isolation: Annotated[Isolation | None, Field(strict=False)] = None
+    mode: Annotated[ResultMode | None, Field(strict=False, description="The order of the results.")] = None
+    max_parallel: Annotated[int, Field(ge=1, le=2**32 - 1)] | None = None
+    request_id: str = Field("", description="For idempotence: the same id with the same batch runs once.")
+    max_tokens: Whole | None = Field(None, description="For questions that name none.")
+    timeout_ms: Whole | None = Field(None, description="For questions that name none.")
+    stream: bool = Field(False, description="Server-sent events instead of whole results.")
+
+    def batch(self) -> Batch:
+        """The domain's batch."""
+        return Batch(
+            questions=tuple(query.question(self.max_tokens, self.timeout_ms) for query in self.queries),
+            request_id=self.request_id,
+            isolation=self.isolation,
+            mode=self.mode,
+            max_parallel=self.max_parallel,
+        )

@@ -1,0 +1,75 @@
+"""Reading a request's body with limits, and noticing that the caller has left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive
+
+from kev.app.http.bodies import QueryBody
+from kev.app.http.errors import BadBody, Refused, problems_of
+
+T = TypeVar("T")
+MAX_BODY_BYTES = 32 * 1024 * 1024
+
+
+async def read_query(request: Request, most: int = MAX_BODY_BYTES) -> QueryBody:
+    """The batch in the body.
+
+    Raises:
+        Refused: 415 for what does not say it is JSON (a web page of somebody
+            else can send anything else unasked), 413 for too much of it.
+        BadBody: names the field and what is allowed.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+        raise Refused(
+            415, "UNSUPPORTED_MEDIA_TYPE", f"content-type must be application/json, got {kind[:80] or 'none'}"
+        )
+    body = await _read(request, most)
+    try:
+        return await asyncio.to_thread(QueryBody.model_validate_json, body)
+    except ValidationError as error:
+        raise BadBody(problems_of(error)) from None
+
+
+async def _read(request: Request, most: int) -> bytes:
+    length = request.headers.get("content-length", "0")
+    too_much = Refused(413, "TOO_LARGE", f"the body must be at most {most} bytes")
+    if length.isdecimal() and int(length) > most:
+        raise too_much
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > most:
+            raise too_much
+    return bytes(body)
+
+
+async def gone(receive: Receive) -> None:
+    """Returns when the caller has left. Only after the body was read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def while_there(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """Runs ``work`` as long as the caller is there; cancels it, and waits for its clean-up, when it leaves.
+
+    Raises:
+        ClientDisconnect: it has left.
+    """
+    task = asyncio.create_task(work)
+    left = asyncio.create_task(gone(receive))
+    try:
+        await asyncio.wait({task, left}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
+    finally:
+        for one in (task, left):
+            one.cancel()
+        await asyncio.gather(task, left, return_exceptions=True)

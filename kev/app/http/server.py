@@ -1,0 +1,51 @@
+"""Serves the application until cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from kev.wire.process import StartError
+
+GRACE_S = 5
+
+
+def listen_on(host: str, port: int) -> socket.socket:
+    """A bound socket; bound first, so that a busy port is told before a model is loaded.
+
+    Raises:
+        StartError: the address is bad or taken.
+    """
+    try:
+        family, kind, proto, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        door = socket.socket(family, kind, proto)
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        door.bind(where)
+    except OSError as error:
+        raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+    return door
+
+
+async def serve(app: ASGIApp, door: socket.socket) -> None:
+    """Serves until cancelled; running requests then get a few seconds to end."""
+    server = _Server(uvicorn.Config(app, lifespan="off", log_config=None, timeout_graceful_shutdown=GRACE_S))
+    serving = asyncio.create_task(server.serve(sockets=[door]))
+    try:
+        await asyncio.shield(serving)
+    finally:
+        server.should_exit = True
+        await serving
+
+
+class _Server(uvicorn.Server):
+    """Leaves the signals to the process."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Does nothing: cancelling ``serve`` ends it."""
+        yield
