@@ -1,0 +1,90 @@
+"""The router as a process: ``python -m router_svc --config kev.yaml [--set section.key=value ...]``."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from kev.bus.nats import NatsBus
+from kev.config.settings import Settings
+from kev.tokens.model_files import ModelNotFound, resolve_model
+from kev.tokens.tokenizer import Tokenizer, TokenizerError
+from kev.v1.router_pb2_grpc import add_RouterServiceServicer_to_server
+from kev.wire.serving import (
+    GrpcHost,
+    StartError,
+    forever,
+    open_channel,
+    run_service,
+    say_ready,
+    serve_metrics,
+    settings_from_command_line,
+)
+from router_svc.bus_settings import bus_settings
+from router_svc.router import Router
+from router_svc.service import NAME, RouterServicer
+
+DRAIN_S = 10.0
+"""How long running calls may take to end after SIGTERM."""
+_HEALTH_S = 0.5
+
+
+async def serve(settings: Settings) -> None:
+    """Serves until cancelled, then drains: health NOT_SERVING, no new calls, running ones end."""
+    tokenizer = await asyncio.to_thread(_tokenizer, settings)
+    bus = await NatsBus.connect(bus_settings(settings, "router"))
+    try:
+        router = _router(bus, settings, tokenizer)
+        host = GrpcHost(settings.router.listen, [NAME])
+        async with open_channel(settings.router.aggregator) as aggregator:
+            add_RouterServiceServicer_to_server(RouterServicer(router, aggregator), host.server)  # type: ignore[no-untyped-call]
+            address = await host.start()
+            metrics = serve_metrics(settings.metrics)
+            await router.start()
+            health = asyncio.create_task(_follow_health(router, host))
+            try:
+                say_ready("router", address=address, metrics=metrics)
+                await forever()
+            finally:
+                health.cancel()
+                await host.stop(DRAIN_S)
+                await router.close()
+    finally:
+        await bus.close()
+
+
+def _tokenizer(settings: Settings) -> Tokenizer:
+    try:
+        return Tokenizer.load(resolve_model(settings.core.model_path))
+    except (ModelNotFound, TokenizerError, ValueError, OSError) as error:
+        raise StartError(str(error)) from error
+
+
+def _router(bus: NatsBus, settings: Settings, tokenizer: Tokenizer) -> Router:
+    try:
+        return Router(bus, settings, tokenizer)
+    except ValueError as error:
+        raise StartError(f"core.model_path: {error}") from error
+
+
+async def _follow_health(router: Router, host: GrpcHost) -> None:
+    """SERVING while the broker answers."""
+    serving: bool | None = None
+    while True:
+        if router.bus_up is not serving:
+            serving = router.bus_up
+            await host.set_serving(serving)
+        await asyncio.sleep(_HEALTH_S)
+
+
+def main() -> int:
+    """Runs the service; returns the exit code."""
+
+    async def run() -> None:
+        await serve(settings_from_command_line("router_svc"))
+
+    return run_service(run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

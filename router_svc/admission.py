@@ -1,0 +1,143 @@
+"""What may come in. Pure.
+
+A mistake in the batch itself refuses the call. A mistake in one question
+refuses that slot: one bad question never fails its batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from kev.domain.errors import InvalidArgument, NotServed
+from kev.domain.ids import is_request_id
+from kev.domain.question import MAX_QUESTIONS, Batch, Isolation, Question, Sampling
+
+ROLES = ("system", "user", "assistant")
+MAX_STOPS, MAX_STOP_CHARS = 8, 200
+MAX_LABEL_CHARS = 256
+MAX_MESSAGES = 1_000
+_STRONGEST_FIRST = (Isolation.STRICT, Isolation.SHARED, Isolation.LOOSE)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the deployment allows. Characters are Unicode code points."""
+
+    isolation: Isolation
+    max_timeout_ms: int
+    max_text_chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a slot was refused: a machine word, and a sentence that names the field or the counts."""
+
+    reason: str
+    detail: str
+    prompt_tokens: int = 0
+
+
+def check_batch(batch: Batch, limits: Limits) -> None:
+    """Checks what belongs to the batch as a whole.
+
+    Raises:
+        InvalidArgument: names the field and what is allowed.
+        NotServed: a weaker isolation level than the deployment's.
+    """
+    count = len(batch.questions)
+    if not 1 <= count <= MAX_QUESTIONS:
+        raise InvalidArgument("batch.questions", f"must hold 1 to {MAX_QUESTIONS} questions, got {count}")
+    if batch.request_id and not is_request_id(batch.request_id):
+        allowed = "must be 1 to 128 letters, digits and . _ : -, a letter or digit first; or empty"
+        raise InvalidArgument("batch.request_id", allowed)
+    if batch.max_parallel is not None and batch.max_parallel < 1:
+        raise InvalidArgument("batch.max_parallel", f"must be at least 1, got {batch.max_parallel}")
+    level = batch.isolation
+    if level is not None and _STRONGEST_FIRST.index(level) > _STRONGEST_FIRST.index(limits.isolation):
+        raise NotServed(f"batch.isolation: {level} is weaker than this deployment's {limits.isolation}")
+
+
+def check_question(question: Question, limits: Limits) -> Refusal | None:
+    """The first mistake in a question, or None. Whether it fits the context is the budget's affair."""
+    chars = len(question.text) + sum(len(message.content) for message in question.messages)
+    if chars > limits.max_text_chars:
+        return Refusal("too_long", f"the question has {chars} characters; at most {limits.max_text_chars} are taken")
+    mistake = next(_mistakes(question, limits), None)
+    if mistake is not None:
+        return Refusal("invalid", mistake)
+    if not question.text and not question.messages:
+        return Refusal("empty", "the question has no text: set text or messages")
+    return None
+
+
+def _mistakes(question: Question, limits: Limits) -> Iterator[str]:
+    if question.text and question.messages:
+        yield "text, messages: set one of them, not both"
+    if len(question.messages) > MAX_MESSAGES:
+        yield f"messages: must be at most {MAX_MESSAGES}, got {len(question.messages)}"
+    for index, message in enumerate(question.messages):
+        if message.role not in ROLES:
+            yield f"messages[{index}].role: must be one of {', '.join(ROLES)}, got {message.role[:40]!r}"
+    if question.messages and not any(message.role == "user" for message in question.messages):
+        yield "messages: must hold at least one message of role user"
+    if question.max_tokens is not None and question.max_tokens < 1:
+        yield f"max_tokens: must be at least 1, got {question.max_tokens}"
+    if question.timeout_ms is not None and not 1 <= question.timeout_ms <= limits.max_timeout_ms:
+        yield f"timeout_ms: must be 1 to {limits.max_timeout_ms}, got {question.timeout_ms}"
+    for name, value in (("id", question.id), ("routing_key", question.routing_key)):
+        if len(value) > MAX_LABEL_CHARS:
+            yield f"{name}: must be at most {MAX_LABEL_CHARS} characters, got {len(value)}"
+    yield from _sampling_mistakes(question.sampling)
+
+
+def _sampling_mistakes(sampling: Sampling) -> Iterator[str]:
+    if not (math.isfinite(sampling.temperature) and 0 <= sampling.temperature <= 2):
+        yield f"sampling.temperature: must be 0 to 2, got {sampling.temperature}"
+    if sampling.top_k < 0:
+        yield f"sampling.top_k: must be 0 (all) or more, got {sampling.top_k}"
+    if not 0 < sampling.top_p <= 1:
+        yield f"sampling.top_p: must be above 0 and at most 1, got {sampling.top_p}"
+    if sampling.seed is not None and not 0 <= sampling.seed < 1 << 64:
+        yield f"sampling.seed: must be 0 to 2^64 - 1, got {sampling.seed}"
+    if len(sampling.stop) > MAX_STOPS:
+        yield f"sampling.stop: must be at most {MAX_STOPS} strings, got {len(sampling.stop)}"
+    if not all(1 <= len(stop) <= MAX_STOP_CHARS for stop in sampling.stop):
+        yield f"sampling.stop: each must have 1 to {MAX_STOP_CHARS} characters"
+
+
+def digest_of(batch: Batch) -> str:
+    """A hash of everything that decides what the batch asks; the request id and the tenant are not in it.
+
+    Fields at their default are left out: a router that knows more fields
+    computes the same digest for a batch that does not use them.
+    """
+    told = {
+        "questions": [_told(question) for question in batch.questions],
+        "isolation": batch.isolation,
+        "mode": batch.mode,
+        "max_parallel": batch.max_parallel,
+    }
+    text = json.dumps(told, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _told(value: msgspec.Struct) -> dict[str, Any]:
+    """Fields that differ from their default, with the structs in them told likewise."""
+    told: dict[str, Any] = {}
+    for field in msgspec.structs.fields(value):
+        item = getattr(value, field.name)
+        if item == field.default:
+            continue
+        if isinstance(item, msgspec.Struct):
+            item = _told(item)
+        elif isinstance(item, tuple):
+            item = [_told(part) if isinstance(part, msgspec.Struct) else part for part in item]
+        told[field.name] = item
+    return told

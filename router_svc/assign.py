@@ -1,0 +1,144 @@
+"""Which channel gets a question: home within the bound, else along the ring, else the emptier of two. Pure.
+
+**Bounded load**: no channel gets a question that would put it above
+``ceil(load_factor x mean)``, as this router sees the loads. So one hot bucket
+cannot bury one channel. With any load there is always some channel below that
+bound; only the queues' own hard bound can leave a question without a place.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from kev.bus.messages import BACKGROUND, EXPRESS, Lane
+from kev.domain.outcome import Branch
+from kev.domain.question import Priority
+from router_svc.loads import Loads
+from router_svc.ring import Ring
+
+NO_BUCKET = -1
+"""The bucket of questions whose strategy uses none: they take the channels in turn."""
+SPILL_STEPS = 8
+"""How far a question walks the ring before it looks for an emptier channel anywhere."""
+_PAIRS = 4
+
+NOBODY: frozenset[str] = frozenset()
+_BANDS = {Priority.EXPRESS: (EXPRESS, Branch.EXPRESS), Priority.BACKGROUND: (BACKGROUND, Branch.BACKGROUND)}
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a question goes, and how it got there."""
+
+    lane: Lane
+    branch: Branch
+
+
+class Assigner:
+    """Chooses channels and counts what it chose.
+
+    Args:
+        load_factor: Most load of a channel, in means; at least 1.
+        queue_bound: Hard bound of a channel's queue, questions.
+        shared_bound: Hard bound of a shared lane, questions.
+        rng: Picks the pairs of ``spill_least``, and where a rotation starts.
+    """
+
+    def __init__(
+        self, *, load_factor: float, queue_bound: int, shared_bound: int, virtual_nodes: int, rng: random.Random
+    ) -> None:
+        self.loads = Loads()
+        self.ring = Ring()
+        self.shared_lanes = False
+        self._load_factor = load_factor
+        self._queue_bound = queue_bound
+        self._shared_bound = shared_bound
+        self._virtual_nodes = virtual_nodes
+        self._rng = rng
+        self._turn = rng.randrange(1 << 32)
+
+    def set_members(self, members: Iterable[Lane], *, shared_lanes: bool) -> None:
+        """The channels there are now.
+
+        Args:
+            shared_lanes: Whether every worker that serves the shared lanes understands this router's questions.
+        """
+        self.shared_lanes = shared_lanes
+        wanted = frozenset(members)
+        if wanted != frozenset(self.ring.members):
+            self.ring = Ring(wanted, self._virtual_nodes)
+            self.loads.count(wanted)
+
+    def bound(self) -> int:
+        """Most load that a channel may have after it got one more question."""
+        if not self.ring:
+            return 0
+        mean = (self.loads.total + 1) / len(self.ring)
+        return min(self._queue_bound, math.ceil(self._load_factor * mean))
+
+    def room(self) -> int:
+        """Questions that the channels of the ring can still take."""
+        return max(0, len(self.ring) * self._queue_bound - self.loads.total)
+
+    def full(self, lane: Lane) -> None:
+        """The broker refused this lane."""
+        self.loads.refused(lane, self._shared_bound if lane.shared else self._queue_bound)
+
+    def assign(self, bucket: int, band: Priority, barred: frozenset[str] = NOBODY) -> Placement | None:
+        """Chooses a place and counts it.
+
+        Args:
+            bucket: Hash bucket, or ``NO_BUCKET``.
+            band: Express and background questions go to the shared lanes.
+            barred: Workers that may not get this question.
+
+        Returns:
+            The place, or None if there is no room anywhere.
+        """
+        placement = self._shared(band, barred)
+        if placement is None and not (band is Priority.BACKGROUND and self.shared_lanes):
+            placement = self._on_ring(bucket, barred)
+        if placement is not None:
+            self.loads.place(placement.lane)
+        return placement
+
+    def _shared(self, band: Priority, barred: frozenset[str]) -> Placement | None:
+        """A place in the band's lane. An express question that finds it full goes to a channel;
+        a background one does not: it must not get ahead that way."""
+        if band not in _BANDS or not self.shared_lanes or barred:
+            return None
+        lane, branch = _BANDS[band]
+        return Placement(lane, branch) if self.loads.of(lane) < self._shared_bound else None
+
+    def _on_ring(self, bucket: int, barred: frozenset[str]) -> Placement | None:
+        if not self.room():
+            return None
+        bound = self.bound()
+        open_lanes = (lane for lane in self._order(bucket) if lane.source not in barred)
+        for step, lane in enumerate(islice(open_lanes, 1 + SPILL_STEPS)):
+            if self.loads.of(lane) < bound:
+                return Placement(lane, Branch.SPILL_RING if step else Branch.HOME)
+        return self._least(bound, barred)
+
+    def _order(self, bucket: int) -> Iterator[Lane]:
+        if bucket != NO_BUCKET:
+            return self.ring.walk(bucket)
+        members = self.ring.members
+        self._turn = (self._turn + 1) % len(members)
+        return (members[(self._turn + step) % len(members)] for step in range(len(members)))
+
+    def _least(self, bound: int, barred: frozenset[str]) -> Placement | None:
+        """The emptier of two random channels; if chance finds only full ones, the emptiest of all."""
+        members = [lane for lane in self.ring.members if lane.source not in barred] if barred else self.ring.members
+        if not members:
+            return None
+        for _ in range(_PAIRS):
+            lane = min(self._rng.choice(members), self._rng.choice(members), key=self.loads.of)
+            if self.loads.of(lane) < bound:
+                return Placement(lane, Branch.SPILL_LEAST)
+        lane = min(members, key=self.loads.of)
+        return Placement(lane, Branch.SPILL_LEAST) if self.loads.of(lane) < self._queue_bound else None

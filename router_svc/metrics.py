@@ -1,0 +1,57 @@
+"""What the router counts: ``kev_router_*``. Labels are bounded: never a request, never a tenant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from kev.domain.errors import row_for
+from kev.domain.result import Submitted
+
+LADDER = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+"""Seconds."""
+
+SUBMITS = Counter("kev_router_submits_total", "Submits by how they ended.", ["result"])
+PLACED = Counter("kev_router_placed_total", "Questions put into queues, by routing branch.", ["branch"])
+REFUSED = Counter("kev_router_refused_total", "Slots refused, by reason.", ["reason"])
+CANCELLED = Counter("kev_router_cancelled_total", "Slots that a cancel ended.")
+FULL = Counter("kev_router_queue_full_total", "Lanes that the broker refused although this router saw room.")
+PREPARE = Histogram("kev_router_prepare_seconds", "Cleaning, rendering and tokenising a batch.", buckets=LADDER)
+ENQUEUE = Histogram("kev_router_enqueue_seconds", "One publish of a batch, or of a part of it.", buckets=LADDER)
+SUBMIT = Histogram("kev_router_submit_seconds", "A whole submit.", buckets=LADDER)
+WAITED = Histogram("kev_router_waited_seconds", "How long a held submit waited for room.", buckets=LADDER)
+WAITERS = Gauge("kev_router_waiters", "Submits that wait for room now.")
+WAITING = Gauge("kev_router_waiting_questions", "Questions that wait for room now.")
+WORKERS = Gauge("kev_router_workers", "Live workers.")
+CHANNELS = Gauge("kev_router_channels", "Channels that this router may send to.")
+QUEUED = Gauge("kev_router_queued_questions", "Questions in the channels' queues, as this router sees it.")
+DRAIN = Gauge("kev_router_drain_per_second", "Questions that leave the queues each second, smoothed.")
+
+
+def observe_fleet(workers: int, channels: int, queued: int, drain: float) -> None:
+    """After each poll."""
+    WORKERS.set(workers)
+    CHANNELS.set(channels)
+    QUEUED.set(queued)
+    DRAIN.set(drain)
+
+
+@contextmanager
+def counted_submit() -> Iterator[Callable[[Submitted], None]]:
+    """Times a submit and counts how it ended: ``accepted``, ``duplicate``, ``left``, or the error table's reason."""
+    result = "left"
+
+    def ended(submitted: Submitted) -> None:
+        nonlocal result
+        result = "duplicate" if submitted.duplicate else "accepted"
+
+    with SUBMIT.time():
+        try:
+            yield ended
+        except Exception as error:
+            result = row_for(error).reason.lower()
+            raise
+        finally:
+            SUBMITS.labels(result).inc()

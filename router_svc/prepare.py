@@ -1,0 +1,141 @@
+"""A question on its way to a worker: cleaned, rendered, tokenised, within budget, with a bucket.
+
+This is the router's heavy work. It runs in threads, a few questions at a
+time, so that the event loop stays live and a long batch does not hold up a
+short one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from kev.config.settings import Settings
+from kev.domain.question import Question
+from kev.tokens.chat import ChatFormat, Prompt
+from kev.tokens.tokenizer import Tokenizer
+from router_svc import budget
+from router_svc.admission import Limits, Refusal, check_question
+from router_svc.normalise import clean, has_content, normalise
+from router_svc.strategies import Bucketing
+
+_CHUNK_CHARS = 8_000
+"""About so many characters are prepared in one go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A question that may be queued.
+
+    Attributes:
+        prompt: Token ids, little-endian int32.
+        prefix_tokens: Leading tokens that are the deployment's system prompt.
+        max_tokens: Most tokens of the answer.
+        bucket: Hash bucket, or -1.
+    """
+
+    prompt: bytes
+    prefix_tokens: int
+    max_tokens: int
+    bucket: int
+    warnings: tuple[str, ...] = ()
+
+
+class Preparer:
+    """Prepares questions in its own threads. Close it."""
+
+    def __init__(self, settings: Settings, tokenizer: Tokenizer, limits: Limits, bucketing: Bucketing) -> None:
+        self._settings = settings
+        self._tokenizer = tokenizer
+        self._limits = limits
+        self._bucketing = bucketing
+        self._per_thread = threading.local()
+        # One chat format now: a template that cannot be used stops the router at its start.
+        self._per_thread.chat = ChatFormat(tokenizer, settings.core.system_prompt)
+        self._threads = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "prepare")
+
+    async def prepare_all(self, questions: Sequence[Question]) -> list[Ready | Refusal]:
+        """One result per question, in order."""
+        loop = asyncio.get_running_loop()
+        jobs = [loop.run_in_executor(self._threads, self._prepare_some, part) for part in _chunks(questions)]
+        return [result for part in await asyncio.gather(*jobs) for result in part]
+
+    def close(self) -> None:
+        """Ends the threads; what was not begun is dropped."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def prepare(self, question: Question) -> Ready | Refusal:
+        """Prepares one question in the calling thread."""
+        refusal = check_question(question, self._limits)
+        if refusal is not None:
+            return refusal
+        messages, routing_text, readable = self._texts(question)
+        try:
+            prompt = self._chat().render(messages)
+        except ValueError as error:  # the model's template does not take these messages
+            return Refusal("invalid", str(error))
+        return self._within_budget(question, prompt, readable, routing_text)
+
+    def _prepare_some(self, questions: Sequence[Question]) -> list[Ready | Refusal]:
+        return [self.prepare(question) for question in questions]
+
+    def _texts(self, question: Question) -> tuple[list[dict[str, str]], str, bool]:
+        """The messages as the model reads them, the text to hash, and whether the question has content.
+
+        The last user message is the question and is normalised; what stands before it is only made valid.
+        """
+        turns = [(message.role, message.content) for message in question.messages] or [("user", question.text)]
+        last = max(index for index, (role, _) in enumerate(turns) if role == "user")
+        asked = normalise(turns[last][1], self._settings.router.normalize)
+        messages = [{"role": role, "content": clean(content)} for role, content in turns]
+        messages[last]["content"] = asked.prompt_text
+        return messages, asked.routing_text, has_content(asked.prompt_text)
+
+    def _within_budget(self, question: Question, prompt: Prompt, readable: bool, routing_text: str) -> Ready | Refusal:
+        plan = budget.plan(
+            prompt_tokens=len(prompt.tokens),
+            question_tokens=prompt.question[1] - prompt.question[0],
+            has_content=readable,
+            requested=question.max_tokens,
+            default_max_tokens=self._settings.router.default_max_tokens,
+            max_context=self._settings.core.max_context,
+            truncate=question.truncate,
+        )
+        if isinstance(plan, budget.Refusal):
+            return Refusal(plan.reason.value, plan.text, plan.prompt_tokens)
+        if plan.keep_question is not None:
+            prompt = self._chat().cut(prompt, plan.keep_question)
+        return Ready(
+            prompt=np.asarray(prompt.tokens, dtype="<i4").tobytes(),
+            prefix_tokens=prompt.prefix_tokens,
+            max_tokens=plan.max_tokens,
+            bucket=self._bucketing.bucket(question.routing_key, routing_text),
+            warnings=plan.warnings,
+        )
+
+    def _chat(self) -> ChatFormat:
+        """This thread's chat format: one object must not be used by two threads."""
+        chat: ChatFormat | None = getattr(self._per_thread, "chat", None)
+        if chat is None:
+            chat = self._per_thread.chat = ChatFormat(self._tokenizer, self._settings.core.system_prompt)
+        return chat
+
+
+def _chunks(questions: Sequence[Question]) -> list[list[Question]]:
+    """The questions in order, cut into runs of some thousand characters."""
+    chunks: list[list[Question]] = [[]]
+    size = 0
+    for question in questions:
+        chars = len(question.text) + sum(len(message.content) for message in question.messages)
+        if chunks[-1] and size + chars > _CHUNK_CHARS:
+            chunks.append([])
+            size = 0
+        chunks[-1].append(question)
+        size += chars
+    return chunks

@@ -1,0 +1,130 @@
+"""What the router writes down: manifests, queued questions, outcomes of slots that never ran. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from kev.bus.messages import OVERFLOW, Manifest, QueuedQuestion, SlotPlan
+from kev.domain.ids import problem_id
+from kev.domain.outcome import Audit, FinishReason, Outcome, Status, text_digest
+from kev.domain.question import Isolation, Question, ResultMode
+from router_svc.admission import Refusal
+from router_svc.prepare import Ready
+
+
+def seed_of(rid: str, slot: int) -> int:
+    """The seed of a slot that names none: the same whenever the slot is queued again."""
+    return int.from_bytes(hashlib.blake2b(problem_id(rid, slot).encode(), digest_size=8).digest(), "little") >> 1
+
+
+def plan_slots(
+    questions: Sequence[Question], accepted_ms: int, default_timeout_ms: int, latest_ms: int | None
+) -> tuple[SlotPlan, ...]:
+    """The slots' deadlines. Slots that will be refused have one too, for readers.
+
+    Args:
+        latest_ms: No slot's deadline is later than this (Unix milliseconds); None for no such limit.
+    """
+    plans = []
+    for slot, question in enumerate(questions):
+        timeout = question.timeout_ms if question.timeout_ms else default_timeout_ms
+        deadline = accepted_ms + timeout
+        if latest_ms is not None:
+            deadline = min(deadline, latest_ms)
+        plans.append(SlotPlan(slot, deadline, question.id, question.priority.value))
+    return tuple(plans)
+
+
+def manifest_of(
+    *,
+    rid: str,
+    request_id: str,
+    tenant: str,
+    digest: str,
+    accepted_ms: int,
+    grace_ms: int,
+    isolation: Isolation,
+    mode: ResultMode,
+    slots: tuple[SlotPlan, ...],
+) -> Manifest:
+    """The first record of a request."""
+    return Manifest(rid, request_id, tenant, digest, accepted_ms, grace_ms, isolation, mode, slots)
+
+
+def queued(
+    manifest: Manifest, question: Question, ready: Ready, *, slot: int, max_parallel: int, tokenizer_digest: str
+) -> QueuedQuestion:
+    """The question as a worker gets it. Its lane is set when it is placed.
+
+    Everything but the lane follows from manifest and question, so that a
+    request that is put in again asks exactly the same.
+    """
+    seed = question.sampling.seed
+    return QueuedQuestion(
+        rid=manifest.rid,
+        request_id=manifest.request_id,
+        tenant=manifest.tenant,
+        slot=slot,
+        prompt=ready.prompt,
+        prefix_tokens=ready.prefix_tokens,
+        max_tokens=ready.max_tokens,
+        sampling=question.sampling,
+        seed=seed_of(manifest.rid, slot) if seed is None else seed,
+        deadline_ms=manifest.slots[slot].deadline_ms,
+        accepted_ms=manifest.created_ms,
+        isolation=manifest.isolation,
+        max_parallel=max_parallel,
+        lane=OVERFLOW,
+        bucket=ready.bucket,
+        branch="",
+        tokenizer_digest=tokenizer_digest,
+        id=question.id,
+        warnings=ready.warnings,
+    )
+
+
+def refused(manifest: Manifest, slot: int, refusal: Refusal, *, now_ms: int, bucket: int = -1) -> Outcome:
+    """The outcome of a slot that was refused."""
+    return _ended(manifest, slot, Status.REFUSED, FinishReason.REFUSED, refusal, now_ms, bucket)
+
+
+def cancelled(manifest: Manifest, slot: int, *, now_ms: int, text: str = "", attempt: int = 0) -> Outcome:
+    """The outcome of a slot that the client gave up, with the text it had so far."""
+    refusal = Refusal("", "the client cancelled it")
+    return _ended(manifest, slot, Status.CANCELLED, FinishReason.CANCELLED, refusal, now_ms, -1, text, attempt)
+
+
+def _ended(
+    manifest: Manifest,
+    slot: int,
+    status: Status,
+    finish: FinishReason,
+    why: Refusal,
+    now_ms: int,
+    bucket: int,
+    text: str = "",
+    attempt: int = 0,
+) -> Outcome:
+    return Outcome(
+        request_id=manifest.request_id,
+        rid=manifest.rid,
+        slot=slot,
+        status=status,
+        finish_reason=finish,
+        id=manifest.slots[slot].id,
+        text=text,
+        text_length=len(text),
+        text_sha256=text_digest(text),
+        attempt=attempt,
+        reason=why.reason,
+        detail=why.detail,
+        audit=Audit(
+            bucket=bucket,
+            accepted_ms=manifest.created_ms,
+            finished_ms=now_ms,
+            prompt_tokens=why.prompt_tokens,
+            attempts=attempt,
+            isolation=manifest.isolation.value,
+        ),
+    )

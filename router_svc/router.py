@@ -1,0 +1,369 @@
+"""The order of things in the router: a batch comes in, every question of it ends up somewhere.
+
+Works over any bus; ``service`` puts it on gRPC, an engine in one process calls it directly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+from kev.bus.messages import CancelHint, Manifest, QueuedQuestion, RequestRecord
+from kev.bus.port import Bus
+from kev.config.settings import OverflowPolicy, Settings
+from kev.domain.errors import AlreadyUsed, InvalidArgument, NotFound, Overloaded
+from kev.domain.ids import new_request_id, rid_of
+from kev.domain.outcome import Outcome, Status
+from kev.domain.question import Batch, Priority
+from kev.domain.result import Submitted
+from kev.tokens.tokenizer import Tokenizer
+from router_svc import metrics, records
+from router_svc.admission import Limits, Refusal, check_batch, digest_of
+from router_svc.assign import Assigner
+from router_svc.overflow import Line
+from router_svc.placing import Filling, Placer, to_the_end
+from router_svc.prepare import Preparer, Ready
+from router_svc.strategies import bucketing
+from router_svc.watch import Watch
+
+OVERLOADED = "overloaded"
+_SETTLES_AT_ONCE = 32
+
+
+def wall_ms() -> int:
+    """Unix milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(slots=True)
+class _Request:
+    """One submit on its way.
+
+    Attributes:
+        mine: Whether this submit wrote the manifest.
+        refusals: Slots to be settled as refused.
+        refused: Slots whose outcome is a refusal.
+        stands: Told once that the request can be followed.
+    """
+
+    manifest: Manifest
+    mine: bool
+    filling: Filling
+    refusals: dict[int, Refusal]
+    refused: set[int]
+    stands: Callable[[Submitted], None] | None
+
+    def submitted(self) -> Submitted:
+        """The reply."""
+        slots = tuple(sorted(self.refused | set(self.refusals)))
+        return Submitted(self.manifest.request_id, len(self.manifest.slots), slots, duplicate=not self.mine)
+
+    def tell(self) -> None:
+        """Says, once, that the request stands."""
+        stands, self.stands = self.stands, None
+        if stands is not None:
+            stands(self.submitted())
+
+
+class Router:
+    """Takes batches. Call it from one event loop; ``start`` first, ``close`` at the end.
+
+    Args:
+        tokenizer: The one of the workers' model; workers with another are never sent a question.
+        clock: Unix milliseconds.
+        rng: For ``spill_least`` and where rotations start.
+        poll_s, hurry_s: Seconds between two looks at fleet and depths; the second while somebody waits for room.
+
+    Raises:
+        ValueError: the model's chat template cannot be used.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        settings: Settings,
+        tokenizer: Tokenizer,
+        *,
+        clock: Callable[[], int] = wall_ms,
+        rng: random.Random | None = None,
+        poll_s: float = 0.25,
+        hurry_s: float = 0.05,
+    ) -> None:
+        self._bus, self._settings, self._tokenizer, self._clock = bus, settings, tokenizer, clock
+        route = settings.router
+        self._limits = Limits(settings.isolation.level, route.max_timeout_ms, route.max_text_chars)
+        self._preparer = Preparer(settings, tokenizer, self._limits, bucketing(route.strategy, route.hash_buckets))
+        self._assigner = Assigner(
+            load_factor=route.load_factor,
+            queue_bound=settings.bus.queue_bound,
+            # The broker holds every lane to one bound, the shared ones too.
+            shared_bound=min(settings.bus.shared_lane_bound, settings.bus.queue_bound),
+            virtual_nodes=route.virtual_nodes,
+            rng=rng or random.Random(),
+        )
+        self._line = Line(route.max_waiters)
+        self._watch = Watch(
+            bus,
+            self._assigner,
+            tokenizer_digest=tokenizer.digest,
+            max_context=settings.core.max_context,
+            poll_s=poll_s,
+            hurry_s=hurry_s,
+            changed=self._line.wake,
+            hurry=lambda: len(self._line) > 0,
+        )
+        self._placer = Placer(bus, self._assigner, self._watch, self._line, clock)
+        self._alone: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._polling: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Looks at the fleet once, then goes on doing so.
+
+        Raises:
+            BusUnavailable: the broker does not answer.
+        """
+        await self._watch.poll()
+        self._polling = asyncio.create_task(self._watch.run(), name="router-watch")
+
+    async def close(self) -> None:
+        """Stops polling and the preparing threads. The bus stays open: it is the caller's."""
+        if self._polling is not None:
+            self._polling.cancel()
+            await asyncio.wait({self._polling})
+        self._preparer.close()
+
+    @property
+    def bus_up(self) -> bool:
+        """Whether the broker answered the last poll."""
+        return self._watch.bus_up
+
+    @property
+    def waiters(self) -> int:
+        """Submits that wait for room."""
+        return len(self._line)
+
+    async def submit(
+        self,
+        batch: Batch,
+        *,
+        latest_ms: int | None = None,
+        stands: Callable[[Submitted], None] | None = None,
+    ) -> Submitted:
+        """Takes a batch whole or refuses it whole; bad questions become refused slots.
+
+        The same id with the same batch again puts in what is missing and
+        returns the same request; so a client repairs a router that died.
+
+        Args:
+            latest_ms: No slot's deadline is later (Unix milliseconds).
+            stands: Called once when the request can be followed, which under ``wait`` may be long before
+                this method returns.
+
+        Raises:
+            InvalidArgument, NotServed: a mistake in the batch.
+            AlreadyUsed: the id names another batch.
+            Overloaded: no room, or too many wait already; nothing was kept.
+            BusUnavailable: the broker does not answer; submit again with the same id.
+        """
+        accepted_ms = self._clock()
+        with metrics.counted_submit() as ended:
+            check_batch(batch, self._limits)
+            request_id = batch.request_id or new_request_id()
+            rid = rid_of(batch.tenant, request_id)
+            async with self._one_at_a_time(rid):
+                digest = await asyncio.to_thread(digest_of, batch)
+                wanted = self._manifest(batch, rid, request_id, digest, accepted_ms, latest_ms)
+                request = await self._open(batch, wanted, stands)
+                await self._fill(request)
+            ended(request.submitted())
+            return request.submitted()
+
+    async def cancel(self, tenant: str, request_id: str, slots: Sequence[int] = ()) -> tuple[int, ...]:
+        """Ends open slots of a request as cancelled.
+
+        Args:
+            slots: Which; empty for all.
+
+        Returns:
+            The slots that this call ended, ascending.
+
+        Raises:
+            NotFound: no such request.
+            InvalidArgument: it has no such slot.
+            BusUnavailable: the broker does not answer.
+        """
+        rid = rid_of(tenant, request_id)
+        record = await self._bus.request(rid)
+        if record is None:
+            raise NotFound(f"request {request_id}: there is none, or it has expired")
+        count = len(record.manifest.slots)
+        if wrong := [slot for slot in slots if not 0 <= slot < count]:
+            raise InvalidArgument("slots", f"must be 0 to {count - 1}, got {wrong[0]}")
+        wanted = [slot for slot in record.open_slots() if not slots or slot in set(slots)]
+        ended = await to_the_end(self._cancel(record.manifest, wanted)) if wanted else ()
+        metrics.CANCELLED.inc(len(ended))
+        return ended
+
+    # -- the steps of a submit -----------------------------------------------------
+    def _manifest(
+        self, batch: Batch, rid: str, request_id: str, digest: str, accepted_ms: int, latest_ms: int | None
+    ) -> Manifest:
+        default_ms = self._settings.aggregator.timeout_ms
+        return Manifest(
+            rid=rid,
+            request_id=request_id,
+            tenant=batch.tenant,
+            digest=digest,
+            created_ms=accepted_ms,
+            grace_ms=self._settings.aggregator.grace_ms,
+            isolation=batch.isolation or self._settings.isolation.level,
+            mode=batch.mode or self._settings.aggregator.mode,
+            slots=records.plan_slots(batch.questions, accepted_ms, default_ms, latest_ms),
+        )
+
+    async def _open(self, batch: Batch, wanted: Manifest, stands: Callable[[Submitted], None] | None) -> _Request:
+        """Prepares the questions and writes the manifest, unless the request is there already."""
+        record = await self._bus.request(wanted.rid) if batch.request_id else None
+        if record is None:
+            self._check_room(batch)
+        else:
+            _check_same(record.manifest, wanted)
+        settled = record.outcomes if record else {}
+        open_slots = [slot for slot in range(len(batch.questions)) if slot not in settled]
+        with metrics.PREPARE.time():
+            ready = await self._preparer.prepare_all([batch.questions[slot] for slot in open_slots])
+        prepared = dict(zip(open_slots, ready, strict=True))
+        mine = False
+        if record is None:
+            stored = await self._bus.open_request(wanted)
+            _check_same(stored, wanted)
+            mine = stored == wanted
+            record = None if mine else await self._bus.request(wanted.rid)
+            record = record or RequestRecord(stored, {})
+        return self._sorted(batch, record, mine, prepared, stands)
+
+    def _sorted(
+        self,
+        batch: Batch,
+        record: RequestRecord,
+        mine: bool,
+        prepared: Mapping[int, Ready | Refusal],
+        stands: Callable[[Submitted], None] | None,
+    ) -> _Request:
+        """The open slots: those to be refused, and those to be queued."""
+        most = self._settings.router.max_parallel_queries
+        parallel, digest = min(batch.max_parallel or most, most), self._tokenizer.digest
+        refusals: dict[int, Refusal] = {}
+        waiting: list[tuple[QueuedQuestion, Priority]] = []
+        for slot, item in prepared.items():
+            if slot in record.outcomes:
+                continue
+            if isinstance(item, Refusal):
+                refusals[slot] = item
+                continue
+            question = batch.questions[slot]
+            queued = records.queued(
+                record.manifest, question, item, slot=slot, max_parallel=parallel, tokenizer_digest=digest
+            )
+            waiting.append((queued, question.priority))
+        refused = {slot for slot, outcome in record.outcomes.items() if outcome.status is Status.REFUSED}
+        return _Request(record.manifest, mine, Filling(waiting), refusals, refused, stands)
+
+    async def _fill(self, request: _Request) -> None:
+        """Into the queues, then the refused slots. What is refused for good leaves nothing behind."""
+        filling = request.filling
+        filling.drop_late(self._clock())
+        try:
+            if not await self._placer.at_once(filling):
+                await self._overflow(request)
+        except Overloaded:
+            if request.mine and not filling.placed:
+                await to_the_end(self._bus.drop_request(request.manifest.rid))
+            raise
+        finally:
+            if filling.placed:
+                request.tell()  # also to a caller who leaves now: there is something to cancel
+        await to_the_end(self._looked(request))
+        if filling.placed and not request.mine:
+            await self._keep(request.manifest)
+
+    async def _overflow(self, request: _Request) -> None:
+        if self._settings.router.overflow_policy is OverflowPolicy.REJECT:
+            raise self._overloaded(len(request.filling.left))
+        await self._placer.patiently(request.filling, lambda: to_the_end(self._looked(request)))
+
+    async def _looked(self, request: _Request) -> None:
+        """From here on the request stands: readers may come, and refused slots get their outcomes."""
+        late = Refusal(OVERLOADED, "no channel had room before the question's deadline")
+        for question in request.filling.late:
+            request.refusals[question.slot] = late
+        request.filling.late.clear()
+        request.tell()
+        refusals, request.refusals = request.refusals, {}
+        now_ms = self._clock()
+        outcomes = [records.refused(request.manifest, slot, why, now_ms=now_ms) for slot, why in refusals.items()]
+        for stored in await self._settle(outcomes):
+            if stored.status is Status.REFUSED:
+                request.refused.add(stored.slot)
+                metrics.REFUSED.labels(stored.reason).inc()
+
+    async def _keep(self, manifest: Manifest) -> None:
+        """Another router may have refused its own submit of this request and dropped the manifest, while this one
+        put questions in: then the request stands, and its manifest is written again."""
+        if await self._bus.request(manifest.rid) is None:
+            await self._bus.open_request(manifest)
+
+    # -- small parts ---------------------------------------------------------------
+    @asynccontextmanager
+    async def _one_at_a_time(self, rid: str) -> AsyncIterator[None]:
+        """Two submits of one request in this process follow each other."""
+        lock = self._alone.get(rid)
+        if lock is None:
+            lock = self._alone[rid] = asyncio.Lock()
+        async with lock:
+            yield
+
+    def _check_room(self, batch: Batch) -> None:
+        """Refuses a new request that could not go in anyway, before any work is done for it."""
+        if self._settings.router.overflow_policy is OverflowPolicy.WAIT:
+            if len(self._line):
+                self._line.check(self._watch.rate)
+        elif not self._assigner.room() and all(question.priority is Priority.NORMAL for question in batch.questions):
+            raise self._overloaded(len(batch.questions))
+
+    def _overloaded(self, missing: int) -> Overloaded:
+        if not self._assigner.ring:
+            return Overloaded("no worker is ready", self._settings.bus.lease_ms)
+        delay = self._watch.rate.retry_after_ms(missing - self._assigner.room())
+        return Overloaded(f"no room for {missing} more questions", delay)
+
+    async def _settle(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """The stored outcomes, written some at a time."""
+        stored: list[Outcome] = []
+        for start in range(0, len(outcomes), _SETTLES_AT_ONCE):
+            part = outcomes[start : start + _SETTLES_AT_ONCE]
+            stored += await asyncio.gather(*(self._bus.settle(outcome) for outcome in part))
+        return stored
+
+    async def _cancel(self, manifest: Manifest, slots: Sequence[int]) -> tuple[int, ...]:
+        texts = {piece.slot: piece for piece in await self._bus.catch_up(manifest.rid)}
+        now_ms = self._clock()
+        wanted = []
+        for slot in slots:
+            text, attempt = (texts[slot].text, texts[slot].attempt) if slot in texts else ("", 0)
+            wanted.append(records.cancelled(manifest, slot, now_ms=now_ms, text=text, attempt=attempt))
+        stored = await self._settle(wanted)
+        ended = tuple(mine.slot for mine, kept in zip(wanted, stored, strict=True) if mine == kept)
+        if ended:
+            await self._bus.hint_cancel(CancelHint(manifest.rid, ended))
+        return ended
+
+
+def _check_same(stored: Manifest, wanted: Manifest) -> None:
+    if stored.digest != wanted.digest:
+        raise AlreadyUsed(f"request {wanted.request_id}: this id names a different batch")
