@@ -16,7 +16,7 @@ class Budget:
     """A question that fits.
 
     Attributes:
-        prompt_tokens: Tokens of the prompt as it will run.
+        prompt_tokens: Tokens of the prompt as it will run (at most, when the question is cut).
         max_tokens: Tokens the answer may have, at least 1.
         keep_question: How many tokens of the question to keep; None: all of it.
         warnings: What the client is to be told, with the counts; empty when all is as asked for.
@@ -111,5 +111,9 @@ def _truncated(prompt_tokens: int, question_tokens: int, wanted: int, max_contex
     answer = min(wanted, max(1, shared // 2))
     keep = min(question_tokens, shared - answer)
     used = prompt_tokens - question_tokens + keep
-    warning = f"length_warning: the question was cut from {question_tokens} to {keep} tokens, the prompt from "
-    return Budget(used, answer, keep, (warning + f"{prompt_tokens} to {used} of {max_context}",))
+    # "At most": the cut is made between characters, which may take up to three tokens more.
+    warning = (
+        f"length_warning: the question was cut from {question_tokens} to at most {keep} tokens, "
+        f"the prompt from {prompt_tokens} to at most {used} of {max_context}"
+    )
+    return Budget(used, answer, keep, (warning,))

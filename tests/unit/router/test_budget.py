@@ -56,7 +56,8 @@ def test_cutting_happens_only_when_asked_for_and_is_told() -> None:
     assert isinstance(found, Budget)
     assert (found.prompt_tokens, found.max_tokens, found.keep_question) == (936, 64, 836)
     assert found.warnings == (
-        "length_warning: the question was cut from 19900 to 836 tokens, the prompt from 20000 to 936 of 1000",
+        "length_warning: the question was cut from 19900 to at most 836 tokens, "
+        "the prompt from 20000 to at most 936 of 1000",
     )
     assert planned(100, truncate=True) == Budget(100, 64)
 
