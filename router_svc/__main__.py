@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from kev.bus.nats import NatsBus
+from kev.bus.nats import NatsBus, TopologyMismatch
 from kev.config.settings import Settings
 from kev.tokens.model_files import ModelNotFound, resolve_model
 from kev.tokens.tokenizer import Tokenizer, TokenizerError
+from kev.v1.aggregator_pb2_grpc import add_AggregatorServiceServicer_to_server
 from kev.v1.router_pb2_grpc import add_RouterServiceServicer_to_server
+from kev.wire.bus_settings import bus_settings
+from kev.wire.relay import RelayAggregator
 from kev.wire.serving import (
     GrpcHost,
     StartError,
@@ -20,13 +23,14 @@ from kev.wire.serving import (
     serve_metrics,
     settings_from_command_line,
 )
-from router_svc.bus_settings import bus_settings
 from router_svc.router import Router
 from router_svc.service import NAME, RouterServicer
 
 DRAIN_S = 10.0
 """How long running calls may take to end after SIGTERM."""
 _HEALTH_S = 0.5
+AGGREGATOR = "kev.v1.AggregatorService"
+"""Relayed, so that a simple client needs one address."""
 
 
 async def serve(settings: Settings) -> None:
@@ -35,9 +39,10 @@ async def serve(settings: Settings) -> None:
     bus = await NatsBus.connect(bus_settings(settings, "router"))
     try:
         router = _router(bus, settings, tokenizer)
-        host = GrpcHost(settings.router.listen, [NAME])
+        host = GrpcHost(settings.router.listen, [NAME, AGGREGATOR])
         async with open_channel(settings.router.aggregator) as aggregator:
             add_RouterServiceServicer_to_server(RouterServicer(router, aggregator), host.server)  # type: ignore[no-untyped-call]
+            add_AggregatorServiceServicer_to_server(RelayAggregator(aggregator), host.server)  # type: ignore[no-untyped-call]
             address = await host.start()
             metrics = serve_metrics(settings.metrics)
             await router.start()
@@ -83,7 +88,7 @@ def main() -> int:
     async def run() -> None:
         await serve(settings_from_command_line("router_svc"))
 
-    return run_service(run)
+    return run_service(run, known=(TopologyMismatch,))
 
 
 if __name__ == "__main__":

@@ -1,27 +1,5 @@
-"""From the deployment's configuration to the bus adapter's settings."""
+"""Where the bus settings of this service come from: one function for all services."""
 
-from __future__ import annotations
+from kev.wire.bus_settings import bus_settings
 
-from kev.bus.settings import BusSettings
-from kev.config.settings import Settings
-
-
-def bus_settings(settings: Settings, name: str) -> BusSettings:
-    """Section ``bus`` as the adapters take it.
-
-    Args:
-        name: This process's name in the broker's lists.
-    """
-    bus = settings.bus
-    return BusSettings(
-        urls=tuple(url.strip() for url in bus.url.split(",")),
-        name=name,
-        user=bus.user,
-        password=bus.password.get_secret_value(),
-        replicas=bus.replicas,
-        queue_bound=bus.queue_bound,
-        ack_wait_s=bus.ack_wait_ms / 1000,
-        lease_s=bus.lease_ms / 1000,
-        result_ttl_s=bus.result_ttl_ms / 1000,
-        question_grace_s=max(0.001, settings.aggregator.grace_ms / 1000),
-    )
+__all__ = ["bus_settings"]

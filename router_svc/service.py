@@ -10,14 +10,14 @@ from typing import Any
 import grpc
 import msgspec
 
-from kev.domain.errors import KevError, NotFound
+from kev.domain.errors import BusUnavailable, KevError, NotFound
 from kev.domain.ids import new_request_id
 from kev.domain.question import Batch
 from kev.domain.result import Submitted
 from kev.v1 import aggregator_pb2, aggregator_pb2_grpc, router_pb2, router_pb2_grpc
 from kev.wire.question import batch_from
+from kev.wire.relay import passed_on
 from kev.wire.serving import tenant_of, time_left
-from kev.wire.status import error_from
 from router_svc.router import Router, wall_ms
 
 log = logging.getLogger(__name__)
@@ -73,13 +73,17 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
     async def _relay(self, submitted: Submitted, context: Context) -> AsyncIterator[router_pb2.AskResponse]:
         """A relay that breaks leaves the request running: its reader may come back through the aggregator."""
         call = self._aggregator.Stream(
-            aggregator_pb2.StreamRequest(request_id=submitted.request_id), timeout=time_left(context)
+            aggregator_pb2.StreamRequest(request_id=submitted.request_id),
+            timeout=time_left(context),
+            metadata=passed_on(context),
         )
         try:
             async for reply in call:
                 yield router_pb2.AskResponse(frame=reply.frame)
         except grpc.aio.AioRpcError as error:
-            raise error_from(error) from None
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
+                raise BusUnavailable(f"the aggregator does not answer; {submitted.request_id} runs on") from error
+            raise
         finally:
             call.cancel()
 

@@ -7,12 +7,10 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from router_lab import lease, settings_with
 
 from kev.bus.memory import MemoryBus
-from kev.bus.messages import WorkerLease
 from kev.bus.settings import BusSettings
-from kev.config.load import load_settings
-from kev.config.settings import Settings
 from kev.tokens.model_files import resolve_model
 from kev.tokens.tokenizer import Tokenizer
 from router_svc.router import Router
@@ -21,25 +19,6 @@ from router_svc.router import Router
 @pytest.fixture(scope="session")
 def tokenizer() -> Tokenizer:
     return Tokenizer.load(resolve_model("default"))
-
-
-def settings_with(**flags: Any) -> Settings:
-    """Settings for tests; ``router__overflow_policy="wait"`` sets ``router.overflow_policy``."""
-    return load_settings(None, flags={name.replace("__", "."): value for name, value in flags.items()}, environment={})
-
-
-def lease(tokenizer: Tokenizer, name: str = "w1", channels: int = 2, **changes: Any) -> WorkerLease:
-    """A worker's beat."""
-    facts: dict[str, Any] = {
-        "worker_id": name,
-        "channels": channels,
-        "free": channels,
-        "state": "ready",
-        "model_digest": "model",
-        "tokenizer_digest": tokenizer.digest,
-        "max_context": 4096,
-    }
-    return WorkerLease(**{**facts, **changes})
 
 
 Start = Callable[..., Any]

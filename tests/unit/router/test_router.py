@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
+from router_lab import answer_one, batch_of, lease, many, taken_from, until
 
 from kev.bus.memory import MemoryBus
-from kev.bus.messages import Lane, Manifest, QueuedQuestion
+from kev.bus.messages import Lane, Manifest
 from kev.bus.settings import BusSettings
 from kev.domain.errors import AlreadyUsed, BusUnavailable, InvalidArgument, NotFound, Overloaded
 from kev.domain.ids import rid_of
@@ -19,43 +19,10 @@ from kev.domain.question import Batch, Message, Priority, Question, Sampling
 from kev.domain.result import Submitted
 from kev.tokens.tokenizer import Tokenizer
 from router_svc.router import Router, wall_ms
-from tests.unit.router.conftest import Start, lease
 
+Start = Callable[..., Any]
 DEADLINE_S = 30
 ROOM = 6
-
-
-def _batch(*texts: str, request_id: str = "r1", **changes: Any) -> Batch:
-    questions = tuple(msgspec.structs.replace(Question(text=text), **changes) for text in texts)
-    return Batch(questions=questions, request_id=request_id)
-
-
-def _many(count: int, request_id: str = "r1", **changes: Any) -> Batch:
-    return _batch(*(f"What is {number} + {number}?" for number in range(count)), request_id=request_id, **changes)
-
-
-async def _taken(bus: MemoryBus, source: str = "w1") -> list[QueuedQuestion]:
-    found = []
-    while (taken := await bus.take(source)) is not None:
-        found.append(taken.question)
-    return found
-
-
-async def _serve_one(bus: MemoryBus, source: str = "w1") -> None:
-    """A worker's whole work on one question: take, settle, acknowledge."""
-    taken = await bus.take(source)
-    assert taken is not None
-    question = taken.question
-    await bus.settle(
-        Outcome(question.request_id, question.rid, question.slot, Status.ANSWERED, "stop", text="4")  # type: ignore[arg-type]
-    )
-    await taken.ack()
-
-
-async def _until(true: Callable[[], Any]) -> None:
-    """Lets the loop run until something is so. Tests have a deadline around it."""
-    while not true():  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
 
 
 async def _outcomes(bus: MemoryBus, request_id: str = "r1") -> dict[int, Outcome]:
@@ -66,9 +33,9 @@ async def _outcomes(bus: MemoryBus, request_id: str = "r1") -> dict[int, Outcome
 
 async def test_a_batch_goes_in_with_all_that_a_worker_needs(bus: MemoryBus, start: Start, tokenizer: Tokenizer) -> None:
     router = await start(bus, core__system_prompt="Be brief.")
-    batch = _batch("Why?", "How?", id="mine", max_tokens=7, timeout_ms=5000, sampling=Sampling(0.5, stop=("x",)))
+    batch = batch_of("Why?", "How?", id="mine", max_tokens=7, timeout_ms=5000, sampling=Sampling(0.5, stop=("x",)))
     assert await router.submit(batch) == Submitted("r1", 2)
-    questions = {question.slot: question for question in await _taken(bus)}
+    questions = {question.slot: question for question in await taken_from(bus)}
     assert sorted(questions) == [0, 1]
     one = questions[0]
     assert tokenizer.decode(one.tokens().tolist()).count("Be brief.") == 1
@@ -97,12 +64,12 @@ async def test_bad_questions_are_refused_and_the_good_ones_run(bus: MemoryBus, s
     assert "2047" in outcomes[2].detail
     assert outcomes[2].audit.prompt_tokens > 20_000
     assert "max_tokens" in outcomes[3].detail
-    assert [question.slot for question in await _taken(bus)] == [0]
+    assert [question.slot for question in await taken_from(bus)] == [0]
 
 
 async def test_a_batch_of_bad_questions_only_is_complete_at_once(bus: MemoryBus, start: Start) -> None:
     router = await start(bus)
-    submitted = await router.submit(_batch("", ""))
+    submitted = await router.submit(batch_of("", ""))
     assert submitted.refused_slots == (0, 1)
     record = await bus.request(rid_of("", "r1"))
     assert record is not None
@@ -119,7 +86,7 @@ async def test_a_conversation_keeps_its_turns(bus: MemoryBus, start: Start, toke
         Message("user", "Why <|im_end|>?"),
     )
     await router.submit(Batch(questions=(Question(messages=turns),), request_id="r1"))
-    (question,) = await _taken(bus)
+    (question,) = await taken_from(bus)
     text = tokenizer.decode(question.tokens().tolist())
     places = [text.index(part) for part in ("House rules.", "Own rules.", "Hi", "Hello", "Why <|im_end|>?")]
     assert places == sorted(places)
@@ -127,24 +94,24 @@ async def test_a_conversation_keeps_its_turns(bus: MemoryBus, start: Start, toke
 
 async def test_the_same_submit_twice_runs_once(bus: MemoryBus, start: Start) -> None:
     router = await start(bus)
-    first, second = await router.submit(_many(3)), await router.submit(_many(3))
+    first, second = await router.submit(many(3)), await router.submit(many(3))
     assert (first.duplicate, second.duplicate) == (False, True)
-    assert len(await _taken(bus)) == 3
+    assert len(await taken_from(bus)) == 3
 
 
 async def test_two_routers_at_once_run_it_once(bus: MemoryBus, start: Start) -> None:
     routers: list[Router] = [await start(bus) for _ in range(2)]
-    both = await asyncio.gather(*(router.submit(_many(4)) for router in routers))
+    both = await asyncio.gather(*(router.submit(many(4)) for router in routers))
     assert {submitted.request_id for submitted in both} == {"r1"}
-    assert sorted(question.slot for question in await _taken(bus)) == [0, 1, 2, 3]
+    assert sorted(question.slot for question in await taken_from(bus)) == [0, 1, 2, 3]
 
 
 async def test_another_batch_under_a_used_id_is_refused(bus: MemoryBus, start: Start) -> None:
     router = await start(bus)
-    await router.submit(_many(2))
+    await router.submit(many(2))
     with pytest.raises(AlreadyUsed):
-        await router.submit(_many(3))
-    assert len(await _taken(bus)) == 2
+        await router.submit(many(3))
+    assert len(await taken_from(bus)) == 2
 
 
 async def test_a_retry_repairs_a_router_that_died_after_the_manifest(bus: MemoryBus, start: Start) -> None:
@@ -156,52 +123,52 @@ async def test_a_retry_repairs_a_router_that_died_after_the_manifest(bus: Memory
     dying.__dict__.update(bus.__dict__)  # the same broker, seen by a router that dies
     first = await start(dying)
     with pytest.raises(BusUnavailable):
-        await first.submit(_batch("Why?", ""))
+        await first.submit(batch_of("Why?", ""))
     record = await bus.request(rid_of("", "r1"))
     assert record is not None
     assert record.open_slots() == (0, 1)
-    submitted = await (await start(bus)).submit(_batch("Why?", ""))
+    submitted = await (await start(bus)).submit(batch_of("Why?", ""))
     assert submitted.duplicate
     assert submitted.refused_slots == (1,)
-    (question,) = await _taken(bus)
+    (question,) = await taken_from(bus)
     assert question.deadline_ms == record.manifest.slots[0].deadline_ms
 
 
 async def test_a_repaired_request_repeats_its_seeds(bus: MemoryBus, start: Start) -> None:
     router = await start(bus)
-    await router.submit(_many(2))
-    before = {question.slot: question.seed for question in await _taken(bus)}
+    await router.submit(many(2))
+    before = {question.slot: question.seed for question in await taken_from(bus)}
     other = MemoryBus(BusSettings(queue_bound=3))
     other.__dict__.update({**bus.__dict__, "_queues": other._queues})  # the queues were lost, the manifest was not
-    await (await start(other)).submit(_many(2))
-    assert {question.slot: question.seed for question in await _taken(other)} == before
+    await (await start(other)).submit(many(2))
+    assert {question.slot: question.seed for question in await taken_from(other)} == before
 
 
 async def test_reject_leaves_nothing_behind_and_says_when_to_come_again(bus: MemoryBus, start: Start) -> None:
     router = await start(bus, router__overflow_policy="reject")
-    await router.submit(_many(ROOM - 1))
+    await router.submit(many(ROOM - 1))
     with pytest.raises(Overloaded) as caught:
-        await router.submit(_many(2, "r2"))
+        await router.submit(many(2, "r2"))
     assert caught.value.retry_after_ms > 0
     assert await bus.request(rid_of("", "r2")) is None
     assert sum((await bus.depths()).values()) == ROOM - 1
-    assert await router.submit(_many(1, "r2")) == Submitted("r2", 1)
+    assert await router.submit(many(1, "r2")) == Submitted("r2", 1)
 
 
 async def test_a_full_queue_that_the_router_did_not_know_of_is_walked_around(bus: MemoryBus, start: Start) -> None:
     router = await start(bus, router__overflow_policy="reject")
     blind = await start(bus, router__overflow_policy="reject")
-    await router.submit(_many(ROOM - 2, "r1"))
-    await blind.submit(_many(2, "r2"))
+    await router.submit(many(ROOM - 2, "r1"))
+    await blind.submit(many(2, "r2"))
     assert sum((await bus.depths()).values()) == ROOM
 
 
 async def test_wait_goes_in_part_by_part_first_in_first_out(bus: MemoryBus, start: Start) -> None:
     router = await start(bus)
     async with asyncio.timeout(DEADLINE_S):
-        big = asyncio.create_task(router.submit(_many(ROOM + 3, "big")))
-        await _until(lambda: router.waiters == 1)
-        small = asyncio.create_task(router.submit(_many(1, "small")))
+        big = asyncio.create_task(router.submit(many(ROOM + 3, "big")))
+        await until(lambda: router.waiters == 1)
+        small = asyncio.create_task(router.submit(many(1, "small")))
         order = []
         while not small.done():
             taken = await bus.take("w1")
@@ -211,7 +178,7 @@ async def test_wait_goes_in_part_by_part_first_in_first_out(bus: MemoryBus, star
             order.append(taken.question.request_id)
             await taken.ack()
         assert (await big).refused_slots == ()
-        order += [question.request_id for question in await _taken(bus)]
+        order += [question.request_id for question in await taken_from(bus)]
     assert order == ["big"] * (ROOM + 3) + ["small"]
     assert router.waiters == 0
 
@@ -219,7 +186,7 @@ async def test_wait_goes_in_part_by_part_first_in_first_out(bus: MemoryBus, star
 async def test_what_never_found_room_ends_as_refused_overloaded(bus: MemoryBus, start: Start) -> None:
     router = await start(bus)
     async with asyncio.timeout(DEADLINE_S):
-        submitted = await router.submit(_many(ROOM + 2, timeout_ms=300))
+        submitted = await router.submit(many(ROOM + 2, timeout_ms=300))
     assert len(submitted.refused_slots) == 2
     outcomes = await _outcomes(bus)
     assert {outcome.reason for outcome in outcomes.values()} == {"overloaded"}
@@ -229,12 +196,12 @@ async def test_what_never_found_room_ends_as_refused_overloaded(bus: MemoryBus, 
 
 async def test_the_line_is_bounded(bus: MemoryBus, start: Start) -> None:
     router = await start(bus, router__max_waiters=2)
-    await router.submit(_many(ROOM, "full"))
-    waiting = [asyncio.create_task(router.submit(_many(1, f"w{number}"))) for number in range(2)]
+    await router.submit(many(ROOM, "full"))
+    waiting = [asyncio.create_task(router.submit(many(1, f"w{number}"))) for number in range(2)]
     async with asyncio.timeout(DEADLINE_S):
-        await _until(lambda: router.waiters == 2)
+        await until(lambda: router.waiters == 2)
         with pytest.raises(Overloaded, match="2 submits wait"):
-            await router.submit(_many(1, "late"))
+            await router.submit(many(1, "late"))
     assert await bus.request(rid_of("", "late")) is None
     for task in waiting:
         task.cancel()
@@ -246,7 +213,7 @@ async def test_a_thousand_submits_under_overload_leave_no_waiter(bus: MemoryBus,
     router = await start(bus, router__max_waiters=50)
     async with asyncio.timeout(DEADLINE_S * 2):
         submits = [
-            asyncio.create_task(router.submit(_many(1, f"r{number}", timeout_ms=4000 + number % 100)))
+            asyncio.create_task(router.submit(many(1, f"r{number}", timeout_ms=4000 + number % 100)))
             for number in range(1000)
         ]
         for number, task in enumerate(submits):
@@ -263,17 +230,17 @@ async def test_without_workers_wait_waits_for_them(start: Start, tokenizer: Toke
     bus = MemoryBus(BusSettings(lease_s=3600))
     router = await start(bus)
     async with asyncio.timeout(DEADLINE_S):
-        submit = asyncio.create_task(router.submit(_many(2)))
-        await _until(lambda: router.waiters == 1)
+        submit = asyncio.create_task(router.submit(many(2)))
+        await until(lambda: router.waiters == 1)
         await bus.announce(lease(tokenizer))
         assert (await submit).refused_slots == ()
-    assert len(await _taken(bus)) == 2
+    assert len(await taken_from(bus)) == 2
 
 
 async def test_without_workers_reject_says_so(start: Start) -> None:
     router = await start(MemoryBus(), router__overflow_policy="reject")
     with pytest.raises(Overloaded, match="no worker is ready"):
-        await router.submit(_many(1))
+        await router.submit(many(1))
 
 
 @pytest.mark.parametrize(
@@ -284,14 +251,14 @@ async def test_a_worker_that_does_not_fit_gets_nothing(
 ) -> None:
     await bus.announce(lease(tokenizer, "other", 8, **change))
     router = await start(bus)
-    await router.submit(_many(ROOM))
+    await router.submit(many(ROOM))
     assert {lane.source for lane in await bus.depths()} == {"w1"}
 
 
 async def test_bands_wait_in_the_shared_lanes(bus: MemoryBus, start: Start) -> None:
     router = await start(bus)
-    await router.submit(_many(1, "e", priority=Priority.EXPRESS))
-    await router.submit(_many(1, "b", priority=Priority.BACKGROUND))
+    await router.submit(many(1, "e", priority=Priority.EXPRESS))
+    await router.submit(many(1, "b", priority=Priority.BACKGROUND))
     assert await bus.depths() == {Lane("express"): 1, Lane("background"): 1}
 
 
@@ -299,8 +266,8 @@ async def test_cancel_ends_the_open_slots_with_their_text_so_far(bus: MemoryBus,
     router = await start(bus)
     hints: list[Any] = []
     await bus.on_cancel(hints.append)
-    await router.submit(_many(3))
-    await _serve_one(bus)
+    await router.submit(many(3))
+    await answer_one(bus)
     (answered,) = await _outcomes(bus)
     ended = await router.cancel("", "r1")
     assert set(ended) == {0, 1, 2} - {answered}
@@ -314,7 +281,7 @@ async def test_cancel_ends_the_open_slots_with_their_text_so_far(bus: MemoryBus,
 
 async def test_cancel_of_one_slot_and_of_what_is_not_there(bus: MemoryBus, start: Start) -> None:
     router = await start(bus)
-    await router.submit(_many(3))
+    await router.submit(many(3))
     assert await router.cancel("", "r1", [1]) == (1,)
     with pytest.raises(InvalidArgument, match="slots"):
         await router.cancel("", "r1", [3])
@@ -327,21 +294,21 @@ async def test_cancel_of_one_slot_and_of_what_is_not_there(bus: MemoryBus, start
 async def test_no_deadline_is_later_than_the_callers(bus: MemoryBus, start: Start) -> None:
     router = await start(bus)
     latest = wall_ms() + 1234
-    await router.submit(_many(2), latest_ms=latest)
-    assert {question.deadline_ms for question in await _taken(bus)} == {latest}
+    await router.submit(many(2), latest_ms=latest)
+    assert {question.deadline_ms for question in await taken_from(bus)} == {latest}
 
 
 async def test_a_request_without_an_id_gets_one(bus: MemoryBus, start: Start) -> None:
     router = await start(bus)
-    one, two = await router.submit(_many(1, "")), await router.submit(_many(1, ""))
+    one, two = await router.submit(many(1, "")), await router.submit(many(1, ""))
     assert one.request_id != two.request_id
     assert isinstance((await bus.request(rid_of("", one.request_id))).manifest, Manifest)  # type: ignore[union-attr]
 
 
 async def test_equal_questions_share_a_home_and_a_key_overrides_the_text(bus: MemoryBus, start: Start) -> None:
     router = await start(bus)
-    await router.submit(_batch("Why?", "why ?", "How far?", request_id="t"))
-    await router.submit(_batch("One", "Two", request_id="k", routing_key="same"))
-    buckets = {(question.request_id, question.slot): question.bucket for question in await _taken(bus)}
+    await router.submit(batch_of("Why?", "why ?", "How far?", request_id="t"))
+    await router.submit(batch_of("One", "Two", request_id="k", routing_key="same"))
+    buckets = {(question.request_id, question.slot): question.bucket for question in await taken_from(bus)}
     assert buckets["t", 0] != buckets["t", 2]
     assert buckets["k", 0] == buckets["k", 1]
