@@ -66,7 +66,7 @@ class Aggregator:
         points = tuple(resume)
         async with self._following(tenant, request_id) as follower:
             reader = Reader(follower.text, points, self._buffer)
-            follower.add(reader)
+            follower.add(reader, resumed=bool(points))
             metrics.READERS.inc()
             metrics.RESUMES.inc(bool(points))
             try:

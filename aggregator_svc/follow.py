@@ -55,9 +55,11 @@ class Follower:
         self.finished = asyncio.Event()
         self.error: Exception | None = None
 
-    def add(self, reader: Reader) -> None:
-        """A reader joins."""
+    def add(self, reader: Reader, *, resumed: bool) -> None:
+        """A reader joins. One that resumes is ahead of what a new follower has heard."""
         self._readers.add(reader)
+        if resumed and not self.text.complete:
+            self._text_wanted.set()
         if self.error is not None:
             reader.fail(self.error)
 

@@ -1,0 +1,126 @@
+"""What callers may write as queries, and what they are told when it is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kev.client.queries import batch_of, questions_of
+from kev.domain.errors import InvalidArgument
+from kev.domain.question import Isolation, Message, Priority, Question, ResultMode, Sampling
+
+
+def test_strings_mappings_and_questions() -> None:
+    own = Question(text="own", max_tokens=1)
+    messages = [{"role": "user", "content": "hi"}]
+    questions = questions_of(["a", {"text": "b", "id": 3, "label": "ignored"}, {"messages": messages}, own])
+    assert questions == (
+        Question(text="a"),
+        Question(text="b", id="3"),
+        Question(messages=(Message("user", "hi"),)),
+        own,
+    )
+
+
+@pytest.mark.parametrize("one", ["alone", {"text": "alone"}, Question(text="alone")])
+def test_one_query_is_a_batch_of_one(one: Any) -> None:
+    assert questions_of(one) == (Question(text="alone"),)
+
+
+def test_limits_of_a_query_win_over_the_calls() -> None:
+    mine = {
+        "text": "x",
+        "max_tokens": 5,
+        "temperature": 1,
+        "stop": ["a", "b"],
+        "priority": "background",
+        "truncate": False,
+        "seed": None,
+    }
+    defaults: dict[str, Any] = {"max_tokens": 9, "timeout_ms": 7, "seed": 4, "stop": "z", "truncate": True, "top_k": 2}
+    first, second = questions_of([mine, "y"], **defaults)
+    assert first == Question(
+        text="x",
+        max_tokens=5,
+        timeout_ms=7,
+        priority=Priority.BACKGROUND,
+        sampling=Sampling(temperature=1.0, top_k=2, seed=4, stop=("a", "b")),
+    )
+    assert (second.max_tokens, second.truncate, second.sampling.stop) == (9, True, ("z",))
+
+
+def test_empty_text_goes_through_to_be_a_refused_slot() -> None:
+    assert questions_of([""]) == (Question(),)
+
+
+def test_half_a_surrogate_pair_becomes_a_replacement_and_a_whole_one_a_character() -> None:
+    assert questions_of(["a\ud800b", "\ud83d\ude42"]) == (Question(text="a�b"), Question(text="🙂"))
+
+
+@pytest.mark.parametrize(
+    ("query", "field", "words"),
+    [
+        (5, "queries[0]", "string or an object"),
+        ({}, "queries[0]", "neither"),
+        ({"text": "a", "messages": []}, "queries[0]", "not both"),
+        ({"text": 5}, "queries[0].text", "string"),
+        ({"messages": []}, "queries[0].messages", "at least one"),
+        ({"messages": "hi"}, "queries[0].messages", "list"),
+        ({"messages": ["hi"]}, "queries[0].messages[0]", "role and content"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, "queries[0].messages[0].role", "system, user, assistant"),
+        ({"messages": [{"role": "user"}]}, "queries[0].messages[0].content", "string"),
+        ({"text": "a", "id": [1]}, "queries[0].id", "string or a whole number"),
+        ({"text": "a", "max_tokens": 0}, "queries[0].max_tokens", "from 1"),
+        ({"text": "a", "max_tokens": True}, "queries[0].max_tokens", "whole number"),
+        ({"text": "a", "max_tokens": 2**32}, "queries[0].max_tokens", "whole number"),
+        ({"text": "a", "timeout_ms": "9"}, "queries[0].timeout_ms", "whole number"),
+        ({"text": "a", "temperature": 2.1}, "queries[0].temperature", "0 to 2"),
+        ({"text": "a", "temperature": float("nan")}, "queries[0].temperature", "0 to 2"),
+        ({"text": "a", "top_p": 0}, "queries[0].top_p", "above 0"),
+        ({"text": "a", "top_k": -1}, "queries[0].top_k", "from 0"),
+        ({"text": "a", "seed": -1}, "queries[0].seed", "from 0"),
+        ({"text": "a", "stop": ["x"] * 9}, "queries[0].stop", "at most 8"),
+        ({"text": "a", "stop": ""}, "queries[0].stop", "1 to 200"),
+        ({"text": "a", "stop": [1]}, "queries[0].stop", "strings"),
+        ({"text": "a", "priority": "high"}, "queries[0].priority", "express, normal, background"),
+        ({"text": "a", "routing_key": 1}, "queries[0].routing_key", "string"),
+        ({"text": "a", "truncate": "yes"}, "queries[0].truncate", "true or false"),
+    ],
+)
+def test_errors_name_the_field_and_what_is_allowed(query: Any, field: str, words: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        questions_of([query])
+    assert caught.value.field == field
+    assert words in caught.value.allowed
+
+
+def test_a_bad_default_is_named_as_such() -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        questions_of(["a"], max_tokens=-1)
+    assert caught.value.field == "max_tokens"
+
+
+def test_a_batch() -> None:
+    batch = batch_of(["a"], isolation="shared", mode="seq_append", max_parallel=2, request_id="r-1", tenant="t")
+    assert (batch.isolation, batch.mode, batch.max_parallel) == (Isolation.SHARED, ResultMode.SEQ_APPEND, 2)
+    assert (batch.request_id, batch.tenant) == ("r-1", "t")
+    assert batch_of("a").isolation is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"queries": []}, "queries"),
+        ({"queries": ["x"] * 1001}, "queries"),
+        ({"queries": 5}, "queries"),
+        ({"queries": "x", "isolation": "none"}, "isolation"),
+        ({"queries": "x", "mode": "any"}, "mode"),
+        ({"queries": "x", "max_parallel": 0}, "max_parallel"),
+        ({"queries": "x", "request_id": "a b"}, "request_id"),
+    ],
+)
+def test_a_bad_batch_names_the_field(arguments: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        batch_of(**arguments)
+    assert caught.value.field == field
