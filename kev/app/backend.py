@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
-from typing import Protocol, TypeVar
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from typing import Protocol
 
 from kev.domain.question import Batch
 from kev.domain.result import Frame, ResumePoint, SlotResult
-
-T = TypeVar("T")
 
 
 class Backend(Protocol):
     """Both sides keep the same promises; all methods raise errors of ``kev.domain.errors``."""
 
-    def ask(self, batch: Batch) -> AsyncIterator[Frame]:
+    def ask(self, batch: Batch) -> AsyncGenerator[Frame, None]:
         """Submits, then streams. Closing the iterator cancels the slots that have not ended."""
 
-    def stream(self, request_id: str, resume: Iterable[ResumePoint] = ()) -> AsyncIterator[Frame]:
+    def stream(self, request_id: str, resume: Iterable[ResumePoint] = ()) -> AsyncGenerator[Frame, None]:
         """Follows a request to its end."""
 
     async def wait(self, request_id: str, wait_s: float | None) -> list[SlotResult]:
@@ -32,13 +29,3 @@ class Backend(Protocol):
 
     async def close(self) -> None:
         """Ends it."""
-
-
-@asynccontextmanager
-async def closing(items: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
-    """Closes a stream of frames on the way out, so that leaving it has its effect at once."""
-    try:
-        yield items
-    finally:
-        if isinstance(items, AsyncGenerator):
-            await items.aclose()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from typing import Unpack
 
-from kev.app.engine.bridge import LoopThread
+from kev.app.engine.bridge import EngineLoop
 from kev.app.engine.options import Options
 from kev.app.engine.tiers import Tiers
 from kev.client.queries import Queries, batch_of
@@ -18,7 +18,7 @@ class EngineAio:
     Arguments, results and errors are those of ``Engine``, and of ``kev.AsyncClient``.
     """
 
-    def __init__(self, ready: Callable[[], tuple[LoopThread, Tiers]]) -> None:
+    def __init__(self, ready: Callable[[], tuple[EngineLoop, Tiers]]) -> None:
         self._ready = ready
 
     async def submit(
@@ -39,13 +39,13 @@ class EngineAio:
         self,
         queries: Queries,
         **options: Unpack[Options],
-    ) -> AsyncIterator[Frame]:
+    ) -> AsyncGenerator[Frame, None]:
         """See ``Engine.ask``."""
         loop, tiers = self._ready()
         batch = batch_of(queries, **options)
         return loop.iterate_async(lambda: tiers.ask(batch))
 
-    def stream(self, request_id: str, resume: Iterable[ResumePoint] = ()) -> AsyncIterator[Frame]:
+    def stream(self, request_id: str, resume: Iterable[ResumePoint] = ()) -> AsyncGenerator[Frame, None]:
         """See ``Engine.stream``."""
         loop, tiers = self._ready()
         points = tuple(resume)

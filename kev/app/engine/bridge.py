@@ -1,123 +1,83 @@
-"""From any thread or event loop into the engine's own loop, and back."""
+"""The engine's own event loop, reached from threads and from other loops."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from concurrent.futures import Future
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing
 from typing import Any, Generic, TypeVar
 
-from kev.app.backend import closing
+from kev.client.loop_thread import LoopThread
 
 T = TypeVar("T")
-Making = Callable[[], AsyncIterator[T]]
+Making = Callable[[], AsyncGenerator[T, None]]
 AHEAD = 256
-"""Frames read ahead for a reader in another thread."""
+"""Items read ahead for a reader on another loop."""
 
 
-class LoopThread:
-    """An event loop in a thread of its own."""
+class EngineLoop(LoopThread):
+    """A loop thread that code on other event loops may use, too."""
 
-    def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
-        self._thread.start()
-
-    def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Starts ``work`` on the loop. Cancelling the future cancels it."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs ``work`` and waits for it. Whoever stops waiting (Ctrl-C) cancels it."""
-        if threading.current_thread() is self._thread:
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs ``work`` here for code on another loop. Cancelling the caller cancels it."""
+        if self.closed:
             work.close()
-            raise RuntimeError("the engine's own loop cannot wait for itself; use the async form")
-        future = self.begin(work)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+            raise RuntimeError("it was closed")
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
-    def iterate(self, make: Making[T]) -> Iterator[T]:
-        """Iterates over an async iterator of the loop. Leaving early closes it."""
-        pump = self.call(_pump(make))
-        try:
-            while batch := self.call(pump.take()):
-                yield from batch
-        finally:
-            self.call(pump.close())
-
-    async def iterate_async(self, make: Making[T]) -> AsyncIterator[T]:
-        """The same for code on another loop."""
-        pump = await self.run(_pump(make))
+    async def iterate_async(self, make: Making[T]) -> AsyncGenerator[T, None]:
+        """An iterator of this loop for code on another one. Leaving it closes it."""
+        pump = await self.run(_started(make))
         try:
             while batch := await self.run(pump.take()):
                 for item in batch:
                     yield item
         finally:
-            await self.run(pump.close())
-
-    async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs ``work`` on the engine's loop for code on another loop."""
-        return await asyncio.wrap_future(self.begin(work))
-
-    def close(self) -> None:
-        """Ends the loop and the thread."""
-        if self._loop.is_closed():
-            return
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+            if not self.closed:
+                await self.run(pump.close())
 
 
 class Pump(Generic[T]):
     """Reads an async iterator in a task of its own, a little ahead of its reader.
 
-    One task alone steps the iterator, so it can be closed at any moment, also
+    That task alone steps the iterator, so it can be closed at any moment, also
     while the reader waits for the next item.
     """
 
-    def __init__(self, items: AsyncIterator[T]) -> None:
+    def __init__(self, items: AsyncGenerator[T, None]) -> None:
         self._queue: asyncio.Queue[T | None] = asyncio.Queue(AHEAD)
         self._task = asyncio.create_task(self._read(items))
 
     async def take(self) -> list[T]:
-        """All items that are there, at least one; none at the end.
-
-        Raises:
-            What the iterator raises.
-        """
+        """All items that are there, at least one; none at the end. Raises what the iterator raised."""
         batch: list[T] = []
-        item = None if self._task.done() and self._queue.empty() else await self._queue.get()
-        while item is not None:
-            batch.append(item)
-            if self._queue.empty():
-                return batch
-            item = self._queue.get_nowait()
+        if not (self._task.done() and self._queue.empty()):
+            item = await self._queue.get()
+            while item is not None:
+                batch.append(item)
+                if self._queue.empty():
+                    return batch
+                item = self._queue.get_nowait()
         if batch:
-            self._queue.put_nowait(None)
-            return batch
-        await self._task
+            self._queue.put_nowait(None)  # the end is for the next call
+        else:
+            await self._task
         return batch
 
     async def close(self) -> None:
         """Closes the iterator and waits until it is closed."""
         self._task.cancel()
-        await asyncio.wait({self._task})
-        if not self._task.cancelled():
-            self._task.exception()  # whoever left early need not hear of it
+        await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _read(self, items: AsyncIterator[T]) -> None:
+    async def _read(self, items: AsyncGenerator[T, None]) -> None:
         try:
-            async with closing(items) as source:
-                async for item in source:
+            async with aclosing(items):
+                async for item in items:
                     await self._queue.put(item)
         finally:
             if not self._queue.full():
                 self._queue.put_nowait(None)
 
 
-async def _pump(make: Making[T]) -> Pump[T]:
+async def _started(make: Making[T]) -> Pump[T]:
     return Pump(make())

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
 from inference_svc.loading import LoadedModel, load_model
 from kev.app.engine.aio import EngineAio, submit_to
-from kev.app.engine.bridge import LoopThread
+from kev.app.engine.bridge import EngineLoop
 from kev.app.engine.options import Options
 from kev.app.engine.tiers import Tiers
 from kev.client.queries import Queries, batch_of
@@ -43,7 +43,7 @@ class Engine:
     def __init__(self, settings: Settings | None = None, *, model: LoadedModel | None = None) -> None:
         self.settings = settings or Settings()
         self._owned = None if model else load_model(self.settings)
-        self._loop: LoopThread | None = LoopThread("kev-engine")
+        self._loop: EngineLoop | None = EngineLoop("kev-engine")
         atexit.register(self.close)
         try:
             self._tiers = self._loop.call(_started(self.settings, model or self._owned))
@@ -101,14 +101,14 @@ class Engine:
         self,
         queries: Queries,
         **options: Unpack[Options],
-    ) -> Iterator[Frame]:
+    ) -> Generator[Frame, None, None]:
         """Submits a batch and streams its answers; leaving the iterator cancels
         what is unfinished. Arguments and errors as ``submit``."""
         loop, tiers = self._ready()
         batch = batch_of(queries, **options)
         return loop.iterate(lambda: tiers.ask(batch))
 
-    def stream(self, request_id: str, resume: Iterable[ResumePoint] = ()) -> Iterator[Frame]:
+    def stream(self, request_id: str, resume: Iterable[ResumePoint] = ()) -> Generator[Frame, None, None]:
         """Follows a request, from its start or from resume points. Leaving does not cancel it.
 
         Raises:
@@ -139,7 +139,7 @@ class Engine:
         loop, tiers = self._ready()
         return loop.call(work(tiers))
 
-    def _ready(self) -> tuple[LoopThread, Tiers]:
+    def _ready(self) -> tuple[EngineLoop, Tiers]:
         if self._loop is None:
             raise KevError("the engine is closed")
         return self._loop, self._tiers

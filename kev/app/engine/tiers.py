@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
 
 from aggregator_svc.aggregator import Aggregator
 from inference_svc.loading import LoadedModel, worker_id_of
 from inference_svc.worker import Worker
-from kev.app.backend import closing
 from kev.bus.memory.bus import MemoryBus
 from kev.config.load import ConfigError
 from kev.config.settings import Mode, Settings
@@ -73,7 +73,7 @@ class Tiers:
         """See ``Router.submit``."""
         return await self.router.submit(batch)
 
-    async def ask(self, batch: Batch) -> AsyncIterator[Frame]:
+    async def ask(self, batch: Batch) -> AsyncGenerator[Frame, None]:
         """Submits, then streams; leaving cancels the slots that have not ended."""
         stands: asyncio.Future[Submitted] = asyncio.get_running_loop().create_future()
         submitting = asyncio.create_task(self.router.submit(batch, stands=stands.set_result))
@@ -82,7 +82,7 @@ class Tiers:
             first: set[asyncio.Future[Submitted]] = {submitting, stands}
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             submitted = stands.result() if stands.done() else submitting.result()
-            async with closing(self.stream(submitted.request_id)) as frames:
+            async with aclosing(self.stream(submitted.request_id)) as frames:
                 async for frame in frames:
                     yield frame
             ended = True
@@ -92,7 +92,7 @@ class Tiers:
             else:
                 await asyncio.shield(asyncio.ensure_future(self._give_up(submitting, stands)))
 
-    def stream(self, request_id: str, resume: Iterable[ResumePoint] = ()) -> AsyncIterator[Frame]:
+    def stream(self, request_id: str, resume: Iterable[ResumePoint] = ()) -> AsyncGenerator[Frame, None]:
         """See ``Aggregator.stream``."""
         return self.aggregator.stream(TENANT, request_id, resume)
 

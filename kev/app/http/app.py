@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Query, Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
-from kev.app.backend import Backend, closing
+from kev.app.backend import Backend
 from kev.app.http import errors
 from kev.app.http.bodies import QueryBody
 from kev.app.http.errors import ErrorBody, ErrorDetail
@@ -87,14 +88,14 @@ def _routes(backend: Backend) -> APIRouter:
     return routes
 
 
-async def _first(frames: AsyncIterator[Frame]) -> Frame:
+async def _first(frames: AsyncGenerator[Frame, None]) -> Frame:
     return await anext(frames)
 
 
-async def _whole(backend: Backend, frames: AsyncIterator[Frame]) -> dict[str, Any]:
+async def _whole(backend: Backend, frames: AsyncGenerator[Frame, None]) -> dict[str, Any]:
     """Reads a request to its end. Whoever cancels this cancels the open slots."""
     request_id = ""
-    async with closing(frames):
+    async with aclosing(frames):
         async for frame in frames:
             request_id = frame.request_id
     return results_body(request_id, await backend.wait(request_id, 0.0))

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from kev.domain.question import Batch, Isolation, Message, Priority, Question, ResultMode, Sampling
+from kev.client.queries import batch_of
+from kev.domain.question import Batch, Isolation, Priority, ResultMode
 
 Whole = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Seed = Annotated[int, Field(ge=0, le=2**64 - 1)]
@@ -52,20 +53,6 @@ class QuestionBody(Body):
             raise ValueError(QUESTION_ALLOWED)
         return given
 
-    def question(self, max_tokens: int | None, timeout_ms: int | None) -> Question:
-        """The domain's question; the limits are the batch's, for questions without their own."""
-        return Question(
-            text=self.text,
-            messages=tuple(Message(turn.role, turn.content) for turn in self.messages),
-            id=self.id,
-            max_tokens=max_tokens if self.max_tokens is None else self.max_tokens,
-            timeout_ms=timeout_ms if self.timeout_ms is None else self.timeout_ms,
-            routing_key=self.routing_key,
-            priority=self.priority,
-            sampling=Sampling(self.temperature, self.top_k, self.top_p, self.seed, tuple(self.stop)),
-            truncate=self.truncate,
-        )
-
 
 class QueryBody(Body):
     """A batch of questions."""
@@ -83,11 +70,10 @@ class QueryBody(Body):
     stream: bool = Field(False, description="Server-sent events instead of whole results.")
 
     def batch(self) -> Batch:
-        """The domain's batch."""
-        return Batch(
-            questions=tuple(query.question(self.max_tokens, self.timeout_ms) for query in self.queries),
-            request_id=self.request_id,
-            isolation=self.isolation,
-            mode=self.mode,
-            max_parallel=self.max_parallel,
-        )
+        """The domain's batch.
+
+        Raises:
+            InvalidArgument: a value is out of range; names the field.
+        """
+        given = self.model_dump(exclude_unset=True, exclude={"stream", "queries"}, exclude_none=True)
+        return batch_of([query.model_dump(exclude_unset=True) for query in self.queries], **given)

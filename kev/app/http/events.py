@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, suppress
 from typing import Any
 
 import msgspec
@@ -13,7 +13,6 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from kev.app.backend import closing
 from kev.app.http.errors import detail_of
 from kev.app.http.requests import while_there
 from kev.app.http.results import results_body, slot_body
@@ -53,7 +52,7 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, first: Frame, frames: AsyncIterator[Frame], results: FetchResults) -> None:
+    def __init__(self, first: Frame, frames: AsyncGenerator[Frame, None], results: FetchResults) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._first = first
@@ -66,7 +65,7 @@ class EventStream(Response):
             await while_there(receive, self._send(send))
 
     async def _send(self, send: Send) -> None:
-        async with closing(self._frames):
+        async with aclosing(self._frames):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             async for chunk in with_keep_alive(self._events(), KEEP_ALIVE_S):
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})

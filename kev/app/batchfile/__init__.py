@@ -1,0 +1,1 @@
+"""Files of questions in, files of results out, and the run in between."""

@@ -1,0 +1,56 @@
+"""Says on stderr how far a run has come."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from kev.domain.result import SlotResult
+
+
+class RunProgress:
+    """A bar on a terminal, and in any case a last line with the counts. A context manager."""
+
+    def __init__(self, total: int) -> None:
+        console = Console(file=sys.stderr)
+        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._bar.add_task("", total=total)
+        self._began = time.monotonic()
+        self._tokens = 0
+        self.counts: Counter[str] = Counter()
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def ended(self, result: SlotResult) -> None:
+        """A slot has ended."""
+        self.counts[result.status] += 1
+        self._tokens += result.tokens
+        self._bar.update(self._task, advance=1, description=f"{self._rate():.0f} tokens/s")
+
+    @property
+    def all_answered(self) -> bool:
+        """Whether every slot so far was answered."""
+        return set(self.counts) <= {"answered"}
+
+    def summary(self) -> str:
+        """One line: how many, how they ended, how fast."""
+        ends = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in sorted(self.counts.items()))
+        seconds = time.monotonic() - self._began
+        return f"{self.counts.total()} questions in {seconds:.1f} s: {ends}; {self._rate():.0f} tokens/s"
+
+    def _rate(self) -> float:
+        return self._tokens / max(time.monotonic() - self._began, 1e-9)

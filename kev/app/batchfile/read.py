@@ -1,0 +1,122 @@
+"""Reads a file of questions: a JSON list, JSON lines, or text lines."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Unpack
+
+from kev.client.queries import Limits, questions_of
+from kev.domain.errors import InvalidArgument, KevError
+from kev.domain.question import Question
+
+STDIN = "-"
+
+
+class Item(NamedTuple):
+    """One item of a file. ``place`` is where it stands, for errors."""
+
+    place: str
+    query: Any
+
+
+class BadFile(KevError):
+    """The file is not as it must be; the text names the place and what is allowed."""
+
+
+def read_questions(name: str, **limits: Unpack[Limits]) -> list[Question]:
+    """The questions of a file.
+
+    Args:
+        name: Path, or ``-`` for standard input.
+        limits: For the items that name none of their own.
+
+    Raises:
+        BadFile: it cannot be read, holds nothing, or an item is wrong.
+        InvalidArgument: a limit is wrong.
+    """
+    questions_of((), **limits)
+    items = list(items_of(name, _text(name)))
+    if not items:
+        raise BadFile(f"{_shown(name)}: holds no questions")
+    return [_question(item, limits) for item in items]
+
+
+def items_of(name: str, text: str) -> Iterator[Item]:
+    """The items of a file's text. The name's ending says the format; without a
+    known one, the text does: a JSON list, lines of JSON objects, or lines of text."""
+    where = _shown(name)
+    kind = Path(name).suffix.lower() if name != STDIN else ""
+    if kind == ".json" or (kind not in (".jsonl", ".ndjson", ".txt") and _is_list(text)):
+        return _list_items(where, text)
+    if kind in (".jsonl", ".ndjson") or (kind != ".txt" and _is_object(text.lstrip().partition("\n")[0])):
+        return _json_lines(where, text)
+    return _text_lines(where, text)
+
+
+def _text(name: str) -> str:
+    try:
+        raw = sys.stdin.buffer.read() if name == STDIN else Path(name).read_bytes()
+    except OSError as error:
+        raise BadFile(f"{name}: cannot be read ({error.strerror})") from None
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadFile(f"{_shown(name)}: must be UTF-8; byte {error.start} is not") from None
+
+
+def _list_items(where: str, text: str) -> Iterator[Item]:
+    found = _json(where, text)
+    if not isinstance(found, list):
+        raise BadFile(f"{where}: must hold a JSON list of questions")
+    for place, query in enumerate(found):
+        yield Item(f"{where}[{place}]", query)
+
+
+def _json_lines(where: str, text: str) -> Iterator[Item]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield Item(f"{where}:{number}", _json(f"{where}:{number}", line))
+
+
+def _text_lines(where: str, text: str) -> Iterator[Item]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield Item(f"{where}:{number}", line.strip())
+
+
+def _json(where: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadFile(f"{where}: is not valid JSON ({error})") from None
+
+
+def _is_list(text: str) -> bool:
+    try:
+        return text.lstrip().startswith("[") and isinstance(json.loads(text), list)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return line.startswith("{") and isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _question(item: Item, limits: Limits) -> Question:
+    if not isinstance(item.query, str | dict):
+        raise BadFile(f"{item.place}: must be a text, or an object with text or messages")
+    try:
+        return questions_of(item.query, **limits)[0]
+    except InvalidArgument as error:
+        field = error.field.removeprefix("queries[0]").lstrip(".")
+        raise BadFile(f"{item.place}: {field + ': ' if field else ''}{error.allowed}") from None
+
+
+def _shown(name: str) -> str:
+    return "standard input" if name == STDIN else name

@@ -1,0 +1,87 @@
+"""Asks the questions of a file: in batches, or one by one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from enum import StrEnum
+
+import msgspec
+
+from kev.app.backend import Backend
+from kev.domain.errors import BusUnavailable, Overloaded
+from kev.domain.question import Batch, Isolation, Question
+from kev.domain.result import PENDING, SlotResult
+
+BATCH = 128
+"""Questions of one batch: small enough that a deadline, which runs from acceptance, is not spent in the queue."""
+IN_FLIGHT = 2
+"""Batches under way at a time: while one runs out, the next keeps the channels busy."""
+Ended = Callable[[SlotResult], None]
+
+
+class RunMode(StrEnum):
+    """``single`` is the serial mode: one question a forward."""
+
+    BATCHED = "batched"
+    SINGLE = "single"
+
+
+async def run_questions(
+    backend: Backend,
+    questions: Sequence[Question],
+    mode: RunMode,
+    ended: Ended,
+    *,
+    isolation: Isolation | None = None,
+    max_parallel: int | None = None,
+) -> AsyncGenerator[SlotResult, None]:
+    """Results in the order of the questions, with slots numbered over all of them.
+
+    Args:
+        ended: Called when a slot ends, in the order of their ends, for a progress bar.
+
+    Raises:
+        KevError: the backend cannot go on.
+    """
+    size, most = (1, 1) if mode is RunMode.SINGLE else (BATCH, IN_FLIGHT)
+    parallel = 1 if mode is RunMode.SINGLE else max_parallel
+    running: deque[asyncio.Task[list[SlotResult]]] = deque()
+    try:
+        for first in range(0, len(questions), size):
+            if len(running) == most:
+                for result in await running.popleft():
+                    yield result
+            batch = Batch(tuple(questions[first : first + size]), isolation=isolation, max_parallel=parallel)
+            running.append(asyncio.create_task(_run_batch(backend, batch, first, ended)))
+        while running:
+            for result in await running.popleft():
+                yield result
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def _run_batch(backend: Backend, batch: Batch, first: int, ended: Ended) -> list[SlotResult]:
+    """One batch to its end; waits while there is no room for it."""
+    while True:
+        try:
+            return await _ask(backend, batch, first, ended)
+        except Overloaded as error:  # nothing of it was kept
+            await asyncio.sleep(error.retry_after_ms / 1000)
+
+
+async def _ask(backend: Backend, batch: Batch, first: int, ended: Ended) -> list[SlotResult]:
+    results: dict[int, SlotResult] = {}
+    async with aclosing(backend.ask(batch)) as frames:
+        async for frame in frames:
+            if frame.result is not None and frame.result.status != PENDING:
+                result = msgspec.structs.replace(frame.result, slot=first + frame.slot)
+                results[frame.slot] = result
+                ended(result)
+    if len(results) < len(batch.questions):
+        raise BusUnavailable(f"the stream ended with {len(batch.questions) - len(results)} questions open")
+    return [results[slot] for slot in sorted(results)]

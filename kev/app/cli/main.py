@@ -1,0 +1,23 @@
+"""The command ``kev``."""
+
+from __future__ import annotations
+
+import typer
+
+from kev.app.cli import ask, run, serve, up, version
+
+app = typer.Typer(
+    name="kev",
+    help="Many independent questions in one model forward, each in its own isolated channel.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+for module in (ask, run, serve, up, version):
+    module.register(app)
+
+
+def main() -> None:
+    """Console entry point."""
+    app()

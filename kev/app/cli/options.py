@@ -1,0 +1,53 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kev.config.load import ConfigError, load_settings
+from kev.config.settings import Settings
+from kev.wire.process import set_up_log
+
+Config = Annotated[Path | None, typer.Option("--config", help="kev.yaml; without it the defaults are taken.")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="A setting on top of file and environment; repeatable."),
+]
+Router = Annotated[
+    str, typer.Option("--router", metavar="HOST:PORT", help="Ask a running cluster instead of this process.")
+]
+MaxTokens = Annotated[int | None, typer.Option("--max-tokens", min=1, help="Most new tokens of an answer.")]
+TimeoutMs = Annotated[int | None, typer.Option("--timeout-ms", min=1, help="A question's time, milliseconds.")]
+Isolation = Annotated[str | None, typer.Option("--isolation", help="strict, shared or loose.")]
+Temperature = Annotated[float | None, typer.Option("--temperature", help="0 is greedy; at most 2.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Fixes the random stream of sampled answers.")]
+
+
+def settings_of(config: Path | None, sets: list[str] | None) -> Settings:
+    """The settings of a command; also sets up the log.
+
+    Raises:
+        ConfigError: names the key and what is allowed.
+    """
+    settings = load_settings(config, flags=flags_of(sets))
+    set_up_log(settings.log.level if settings.log.level != "info" else "warning")
+    return settings
+
+
+def flags_of(sets: list[str] | None) -> dict[str, str]:
+    """``["core.precision=fp32"]`` -> ``{"core.precision": "fp32"}``."""
+    flags = {}
+    for text in sets or ():
+        path, equals, value = text.partition("=")
+        if not equals or "." not in path:
+            raise ConfigError(f"--set {text}: must be SECTION.KEY=VALUE")
+        flags[path] = value
+    return flags
+
+
+def limits_of(**given: Any) -> dict[str, Any]:
+    """The limits that were given."""
+    return {name: value for name, value in given.items() if value is not None}

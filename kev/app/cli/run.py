@@ -1,0 +1,104 @@
+"""``kev run``: a file of questions in, a file of results out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack, aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import typer
+
+from kev.app.batchfile.read import BadFile, read_questions
+from kev.app.batchfile.run import RunMode, run_questions
+from kev.app.batchfile.write import audit_line, result_line
+from kev.app.cli import options
+from kev.app.cli.running import FAILED, run_command
+from kev.app.compose import opened_backend
+from kev.client.queries import batch_of
+from kev.config.settings import Settings
+from kev.domain.question import Isolation, Question
+
+Out = Annotated[Path | None, typer.Option("--out", help="The result file, JSON lines; else standard output.")]
+Audit = Annotated[Path | None, typer.Option("--audit", help="Everything about every slot, JSON lines.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+
+    @app.command()
+    def run(
+        file: Annotated[str, typer.Argument(help="JSON list, JSON lines or text lines; - is standard input.")],
+        mode: Annotated[
+            RunMode, typer.Option("--mode", help="single asks one by one, one question a forward.")
+        ] = RunMode.BATCHED,
+        router: options.Router = "",
+        out: Out = None,
+        audit: Audit = None,
+        max_tokens: options.MaxTokens = None,
+        timeout_ms: options.TimeoutMs = None,
+        isolation: options.Isolation = None,
+        max_parallel: Annotated[
+            int | None, typer.Option("--max-parallel", min=1, help="Most of the questions in one forward.")
+        ] = None,
+        temperature: options.Temperature = None,
+        seed: options.Seed = None,
+        config: options.Config = None,
+        sets: options.Sets = None,
+    ) -> None:
+        """Asks the questions of a file. Exit code 1 if one was not answered.
+
+        The result file holds one line a question, in the order of the file,
+        and only what does not vary from run to run.
+        """
+        limits = options.limits_of(max_tokens=max_tokens, timeout_ms=timeout_ms, temperature=temperature, seed=seed)
+
+        async def work() -> int:
+            settings = options.settings_of(config, sets)
+            limits.setdefault("timeout_ms", settings.router.max_timeout_ms)
+            plan = Plan(read_questions(file, **limits), mode, _isolation(isolation), max_parallel)
+            return await _run(settings, router, plan, out, audit)
+
+        run_command(work)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to ask, and how."""
+
+    questions: Sequence[Question]
+    mode: RunMode
+    isolation: Isolation | None
+    max_parallel: int | None
+
+
+async def _run(settings: Settings, router: str, plan: Plan, out: Path | None, audit: Path | None) -> int:
+    from kev.app.batchfile.progress import RunProgress
+
+    with ExitStack() as stack:
+        results = stack.enter_context(_opened("--out", out)) if out else sys.stdout
+        audits = stack.enter_context(_opened("--audit", audit)) if audit else None
+        async with opened_backend(settings, router) as backend:
+            with RunProgress(len(plan.questions)) as progress:
+                options_: dict[str, Any] = {"isolation": plan.isolation, "max_parallel": plan.max_parallel}
+                running = run_questions(backend, plan.questions, plan.mode, progress.ended, **options_)
+                async with aclosing(running):
+                    async for result in running:
+                        results.write(result_line(result))
+                        if audits is not None:
+                            audits.write(audit_line(result))
+            sys.stderr.write(progress.summary() + "\n")
+    return 0 if progress.all_answered else FAILED
+
+
+def _opened(option: str, path: Path) -> IO[str]:
+    try:
+        return path.open("w", encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise BadFile(f"{option} {path}: cannot be written ({error.strerror})") from None
+
+
+def _isolation(word: str | None) -> Isolation | None:
+    return batch_of("?", isolation=word).isolation
