@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 
 from aggregator_svc import metrics
@@ -44,7 +44,7 @@ class Aggregator:
 
     async def stream(
         self, tenant: str, request_id: str, resume: Iterable[ResumePoint] = (), *, wait_s: float | None = None
-    ) -> AsyncIterator[Frame]:
+    ) -> AsyncGenerator[Frame, None]:
         """Follows a request; ends after every slot's last frame.
 
         Args:
@@ -127,8 +127,6 @@ class Aggregator:
         follower.users += 1
         try:
             await follower.opened.wait()
-            if follower.error is not None and not hasattr(follower, "text"):
-                raise follower.error
             yield follower
         finally:
             follower.users -= 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Iterable
 from dataclasses import dataclass
 
 from aggregator_svc import metrics
@@ -75,7 +75,7 @@ class Reader:
         self._error = error
         self._wake.set()
 
-    async def frames(self, wait_s: float | None = None) -> AsyncIterator[Frame]:
+    async def frames(self, wait_s: float | None = None) -> AsyncGenerator[Frame, None]:
         """Frames until every slot's last one was given, or ``wait_s`` is over:
         then open slots end with a ``pending`` frame.
 

@@ -34,8 +34,6 @@ Clock = Callable[[], int]
 class Follower:
     """One request, followed by one task: hears deltas, reads outcomes, tells readers.
 
-    ``text`` may be read by others after ``opened`` is set without ``error``.
-
     Args:
         request_id: As the caller wrote it, for error texts.
         clock: Unix milliseconds.
@@ -48,12 +46,23 @@ class Follower:
         self._wake = asyncio.Event()
         self._text_wanted = asyncio.Event()
         self._read_at = 0.0
+        self._text: RequestText | None = None
         self.users = 0
         self.task: asyncio.Task[None]
-        self.text: RequestText
         self.opened = asyncio.Event()
         self.finished = asyncio.Event()
         self.error: Exception | None = None
+
+    @property
+    def text(self) -> RequestText:
+        """What was heard of the request; there is some once ``opened`` is set.
+
+        Raises:
+            KevError: the request cannot be followed.
+        """
+        if self._text is None:
+            raise self.error or AssertionError("not opened yet")
+        return self._text
 
     def add(self, reader: Reader, *, resumed: bool) -> None:
         """A reader joins. One that resumes is ahead of what a new follower has heard."""
@@ -173,8 +182,8 @@ class Follower:
         if record is None:
             raise NotFound(f"request {self._request_id}: there is none, or it has expired")
         self._read_at = asyncio.get_running_loop().time()
-        if not hasattr(self, "text"):
-            self.text = RequestText(record.manifest)
+        if self._text is None:
+            self._text = RequestText(record.manifest)
         for outcome in record.outcomes.values():
             self._settled(outcome)
         if self.text.has_gap:

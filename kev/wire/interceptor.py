@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -55,15 +56,16 @@ def _guarded(inner: Handler) -> Handler:
 
 
 def _guarded_generator(inner: Handler) -> Handler:
-    async def stream(request: Any, context: Context) -> AsyncIterator[Any]:
-        replies = inner(request, context)
+    """Written out, not yielded on: when the caller leaves while a write waits,
+    the generator is closed at once instead of when it is collected."""
+
+    async def stream(request: Any, context: Context) -> None:
         try:
-            async for reply in replies:
-                yield reply
+            async with aclosing(inner(request, context)) as replies:
+                async for reply in replies:
+                    await context.write(reply)
         except Exception as error:
             await _end(context, error)
-        finally:
-            await replies.aclose()
 
     return stream
 

@@ -17,6 +17,7 @@ from kev.domain.errors import BusUnavailable, FellBehind, InvalidArgument, KevEr
 from kev.domain.result import Frame, ResumePoint
 from kev.v1 import aggregator_pb2 as pb
 from kev.v1 import aggregator_pb2_grpc
+from kev.wire.options import STREAM_WINDOW_BYTES
 from kev.wire.result import frame_from, resume_to
 from kev.wire.serving import open_channel
 from kev.wire.status import error_from
@@ -114,38 +115,34 @@ async def test_a_disconnected_reader_leaves_nothing_behind(lab: Cluster, stub: A
     await until(lambda: lab.idle)
 
 
-async def _flood(lab: Cluster, count: int) -> str:
-    for offset in range(count):
-        await lab.producer.say("r", 0, offset, str(offset % 10))
-        await asyncio.sleep(0)
-    return "".join(str(offset % 10) for offset in range(count))
-
-
 async def test_a_reader_that_does_not_read_is_cut_off_and_can_resume(lab: Cluster) -> None:
     await lab.producer.open("r", 1, now_ms=wall_ms())
     async with open_channel(lab.aggregator_address) as channel:
         stub = aggregator_pb2_grpc.AggregatorServiceStub(channel)
         call = stub.Stream(pb.StreamRequest(request_id="r"))
-        await lab.producer.say("r", 0, 0, "0")
         first = asyncio.ensure_future(call.read())
         await until(lambda: lab.bus._feeds)
-        whole = await _flood(lab, 20_000)
-        frames = [frame_from((await first).frame)]
+        whole = ""
+        while not lab.idle:  # until the reader is cut off
+            word = f"{len(whole)} ".ljust(500, ".")
+            await lab.producer.say("r", 0, len(whole), word)
+            whole += word
+            await asyncio.sleep(0.001)
         await lab.producer.end("r", 0, whole)
-        await until(lambda: lab.idle)  # the reader is cut off while it does not read
+        frames = [frame_from((await first).frame)]
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            frames += await _collect(call, frames)
+            await _collect(call, frames)
         assert isinstance(error_from(caught.value), FellBehind)
-        assert len(frames) < 5000, "gRPC was handed a bounded number of small frames"
-        place = ResumePoint(0, 1, len(joined(frames)[0]))
+        handed_over = len(joined(frames)[0])
+        assert handed_over < min(len(whole), 10 * STREAM_WINDOW_BYTES), "gRPC was handed a bounded amount"
+        place = ResumePoint(0, 1, handed_over)
         frames += await _frames(stub.Stream(pb.StreamRequest(request_id="r", resume=resume_to((place,)))))
     assert joined(frames) == {0: whole}
 
 
-async def _collect(call: Any, into: list[Frame]) -> list[Frame]:
+async def _collect(call: Any, into: list[Frame]) -> None:
     while (reply := await call.read()) is not grpc.aio.EOF:
         into.append(frame_from(reply.frame))
-    return []
 
 
 async def test_one_slow_reader_does_not_hold_up_another(lab: Cluster) -> None:
@@ -156,7 +153,11 @@ async def test_one_slow_reader_does_not_hold_up_another(lab: Cluster) -> None:
             _frames(aggregator_pb2_grpc.AggregatorServiceStub(fast).Stream(pb.StreamRequest(request_id="r")))
         )
         await until(lambda: lab.bus._feeds)
-        whole = await _flood(lab, 10_000)
+        words = [f"{number} ".ljust(500, ".") for number in range(1000)]  # several windows full
+        for number, word in enumerate(words):
+            await lab.producer.say("r", 0, number * 500, word)
+            await asyncio.sleep(0.001)
+        whole = "".join(words)
         await lab.producer.end("r", 0, whole)
         assert joined(await reading) == {0: whole}
         stuck.cancel()
