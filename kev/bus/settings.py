@@ -18,7 +18,8 @@ class BusSettings:
         urls: NATS servers, ``nats://host:port`` or ``tls://host:port``.
         name: This process's name in the broker's lists of connections.
         user, password, token: Credentials; or ``credentials``, the path of a
-            NATS credentials file. None of them is ever printed.
+            NATS credentials file. None of them is ever printed, nor ``urls``,
+            which may hold some.
         tls_ca, tls_cert, tls_key: Paths of PEM files.
         namespace: First word of every subject and stream name; deployments
             that share a broker must differ in it.
@@ -38,7 +39,7 @@ class BusSettings:
         follow_buffer: Most messages kept for a reader that does not read.
     """
 
-    urls: tuple[str, ...] = ("nats://127.0.0.1:4222",)
+    urls: tuple[str, ...] = field(default=("nats://127.0.0.1:4222",), repr=False)
     name: str = "kev"
     user: str = field(default="", repr=False)
     password: str = field(default="", repr=False)

@@ -6,7 +6,8 @@ import asyncio
 import importlib.util
 import logging
 import ssl
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -28,39 +29,66 @@ def addresses(settings: BusSettings) -> str:
 
 
 async def connect_client(
-    client: Client,
     settings: BusSettings,
     stats: BusStats,
     lost: Callable[[], None],
     back: Callable[[], None],
-) -> None:
-    """Connects and keeps reconnecting for ever after.
+    closed: Callable[[], None],
+) -> Client:
+    """A connected client, which reconnects for ever after.
+
+    Args:
+        lost, back, closed: Called when the connection goes, when it is back, and
+            when the broker ended it for good.
 
     Raises:
         BusUnavailable: no broker within ``connect_timeout_s``, credentials
             refused, or a broker that is too old; one line with the address.
     """
     attempt = _Attempt(stats)
-    connecting = asyncio.ensure_future(client.connect(**_options(settings, attempt, lost, back)))
+    options = _options(settings, attempt, lost, back, closed)
+    until = time.monotonic() + settings.connect_timeout_s
+    while True:
+        client = Client()
+        try:
+            await _connect_once(client, options, attempt, max(0.1, until - time.monotonic()))
+            _check_version(client, settings)
+        except (nats.errors.Error, OSError) as error:
+            await _discard(client)
+            why = attempt.why if isinstance(error, TimeoutError) else _plain(error)
+            if attempt.refused.is_set() or time.monotonic() >= until:
+                raise BusUnavailable(f"no broker at {addresses(settings)}: {why}") from None
+            await asyncio.sleep(settings.reconnect_wait_s)
+        except BaseException:
+            await _discard(client)
+            raise
+        else:
+            attempt.connected = True
+            return client
+
+
+async def _connect_once(client: Client, options: dict[str, Any], attempt: _Attempt, timeout_s: float) -> None:
+    """The library tries again and again: until it succeeds, the time is up
+    (``TimeoutError``), or the broker refused the credentials (also ``TimeoutError``,
+    because there is nothing to wait for)."""
+    connecting = asyncio.ensure_future(client.connect(**options))
     refused = asyncio.ensure_future(attempt.refused.wait())
     try:
-        await asyncio.wait(
-            (connecting, refused), timeout=settings.connect_timeout_s, return_when=asyncio.FIRST_COMPLETED
-        )
+        await asyncio.wait((connecting, refused), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if not connecting.done():
-            raise BusUnavailable(f"no broker at {addresses(settings)}: {attempt.why}")
+            raise TimeoutError
         connecting.result()
-        _check_version(client, settings)
-    except BaseException as error:
-        connecting.cancel()
-        await asyncio.gather(connecting, return_exceptions=True)
-        await client.close()
-        if isinstance(error, nats.errors.Error | OSError):
-            raise BusUnavailable(f"no broker at {addresses(settings)}: {_plain(error)}") from None
-        raise
     finally:
         refused.cancel()
-        attempt.connected = True
+        connecting.cancel()
+        await asyncio.gather(connecting, return_exceptions=True)
+
+
+async def _discard(client: Client) -> None:
+    try:
+        await client.close()
+    except (nats.errors.Error, OSError) as error:
+        log.debug("closing a connection that never stood: %s", error)
 
 
 class _Attempt:
@@ -74,20 +102,16 @@ class _Attempt:
 
     async def on_error(self, error: Exception) -> None:
         self._stats.errors += 1
-        self.why = _plain(error)
-        log.log(logging.DEBUG if not self.connected else logging.WARNING, "broker connection: %s", self.why)
+        before, self.why = self.why, _plain(error)
+        # A broker that is away is reported once, not at every attempt to reconnect.
+        level = logging.WARNING if self.connected and self.why != before else logging.DEBUG
+        log.log(level, "broker connection: %s", self.why)
         if not self.connected and "authoriz" in self.why.lower():
             self.refused.set()
 
 
-def _options(
-    settings: BusSettings, attempt: _Attempt, lost: Callable[[], None], back: Callable[[], None]
-) -> dict[str, Any]:
-    async def on_lost() -> None:
-        lost()
-
-    async def on_back() -> None:
-        back()
+def _options(settings: BusSettings, attempt: _Attempt, *callbacks: Callable[[], None]) -> dict[str, Any]:
+    on_lost, on_back, on_closed = (_asynchronous(call, attempt) for call in callbacks)
 
     options: dict[str, Any] = {
         "servers": list(settings.urls),
@@ -95,6 +119,7 @@ def _options(
         "error_cb": attempt.on_error,
         "disconnected_cb": on_lost,
         "reconnected_cb": on_back,
+        "closed_cb": on_closed,
         "connect_timeout": settings.connect_timeout_s,
         "reconnect_time_wait": settings.reconnect_wait_s,
         "max_reconnect_attempts": -1,
@@ -109,6 +134,16 @@ def _options(
     if settings.tls_ca or settings.tls_cert:
         options["tls"] = _tls(settings)
     return options
+
+
+def _asynchronous(call: Callable[[], None], attempt: _Attempt) -> Callable[[], Awaitable[None]]:
+    """As the client library wants its callbacks; silent until the first connection stands."""
+
+    async def called() -> None:
+        if attempt.connected:
+            call()
+
+    return called
 
 
 def _credentials(path: str) -> str:
@@ -141,4 +176,6 @@ def _plain(error: BaseException) -> str:
         return "connection refused"
     if isinstance(error, TimeoutError):
         return "no answer in time"
+    if isinstance(error, ConnectionResetError | BrokenPipeError):
+        return "the broker closed the connection; are the credentials right?"
     return str(error).removeprefix("nats: ").strip("'") or type(error).__name__

@@ -16,7 +16,6 @@ from kev.bus.feed import BusStats
 from kev.bus.messages import WorkerLease, decode, encode
 from kev.bus.nats.link import Link, status_of
 from kev.bus.nats.subjects import Names
-from kev.domain.errors import BusUnavailable
 
 _GONE = {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}
 
@@ -41,7 +40,8 @@ class Beats:
 
     def lost(self, now: float) -> None:
         """The connection is away: beats cannot be seen."""
-        self._lost_at = now
+        if self._lost_at is None:
+            self._lost_at = now
 
     def back(self, now: float) -> None:
         """The connection is back: who was alive when it went gets a new lease, because
@@ -80,8 +80,7 @@ class Fleet:
 
     async def alive(self) -> Mapping[str, WorkerLease]:
         """See ``Bus.fleet``. The first call starts the watch."""
-        if not self._link.connected:
-            raise BusUnavailable("without the broker nobody knows who is alive")
+        self._link.check()
         if self._watching is None:
             self._watching = asyncio.ensure_future(self._watch())
         try:

@@ -48,21 +48,25 @@ class NoResponders(BusUnavailable):
 class Link:
     """The connection. One per process is enough."""
 
-    def __init__(self, client: Client, settings: BusSettings, stats: BusStats) -> None:
-        self._client = client
+    def __init__(self, settings: BusSettings, stats: BusStats) -> None:
+        self._client = Client()
+        self._settings = settings
         self._timeout_s = settings.request_timeout_s
         self._where = addresses(settings)
         self._stats = stats
         # A thousand requests at once wait here and not in the broker, where they would time out.
         self._asking = asyncio.Semaphore(_MOST_ASKED)
+        self._listenings: dict[Listening, str] = {}
+        self._revival: asyncio.Task[None] | None = None
+        self._ended = False
         self.on_lost: list[Callable[[], None]] = []
         self.on_back: list[Callable[[], None]] = []
 
     @classmethod
     async def open(cls, settings: BusSettings, stats: BusStats) -> Link:
         """Connects; see ``connect_client``."""
-        link = cls(Client(), settings, stats)
-        await connect_client(link._client, settings, stats, link._lost, link._back)
+        link = cls(settings, stats)
+        link._client = await link._connect()
         return link
 
     @property
@@ -72,8 +76,11 @@ class Link:
 
     async def close(self) -> None:
         """Ends the connection and everything that listens."""
+        self._ended = True
         self.on_lost.clear()
         self.on_back.clear()
+        if self._revival is not None:
+            self._revival.cancel()
         await self._client.close()
 
     # -- asking --------------------------------------------------------------------
@@ -85,7 +92,7 @@ class Link:
             BusUnavailable: no reply in time, or no connection.
         """
         async with self._asking:
-            self._check()
+            self.check()
             try:
                 return await self._client.request(subject, payload, timeout=self._timeout_s, headers=headers)
             except nats.errors.NoRespondersError:
@@ -116,7 +123,7 @@ class Link:
     async def pull(self, subject: str, payload: bytes) -> Msg:
         """One request whose reply keeps its own subject, so that it needs an inbox
         of its own (a shared inbox would not know whose it is)."""
-        self._check()
+        self.check()
         try:
             reply = await self._client.request(subject, payload, timeout=self._timeout_s, old_style=True)
         except (nats.errors.Error, OSError, TimeoutError) as error:
@@ -134,7 +141,7 @@ class Link:
 
         With ``timeout_s`` the time being up is no error; without it is.
         """
-        self._check()
+        self.check()
         replies: list[Msg] = []
         done = asyncio.Event()
 
@@ -160,7 +167,7 @@ class Link:
     # -- sending -------------------------------------------------------------------
     async def publish(self, subject: str, payload: bytes, headers: Headers | None = None, reply: str = "") -> None:
         """Publishes without waiting for anything."""
-        self._check()
+        self.check()
         try:
             await self._client.publish(subject, payload, reply=reply, headers=headers)
         except (nats.errors.Error, OSError) as error:
@@ -169,7 +176,7 @@ class Link:
     async def send(self, subject: str, payload: bytes = b"") -> None:
         """Publishes what may be lost: an absent broker is counted, not raised."""
         if self._client.is_closed:
-            self._check()
+            self.check()
         try:
             await self.publish(subject, payload)
         except BusUnavailable:
@@ -178,21 +185,32 @@ class Link:
     # -- listening -----------------------------------------------------------------
     async def listen(self, subject: str, hear: Hear) -> Listening:
         """Calls ``hear`` for every message, also after a reconnect. What it raises is logged."""
-        self._check()
-        listening = Listening(hear)
+        self.check()
+        listening = Listening(hear, self._listenings)
         try:
             listening.subscription = await self._client.subscribe(subject, cb=listening.run)
         except (nats.errors.Error, OSError) as error:
             raise self._unavailable(error) from None
+        self._listenings[listening] = subject
         return listening
 
     async def flush(self) -> None:
-        """Waits until the broker has seen everything sent so far."""
-        self._check()
+        """Waits until the broker has seen everything sent so far.
+
+        By a message to ourselves: the client library's own flush writes its ping
+        past the commands that still wait in its buffer.
+        """
+        echo = asyncio.Event()
+        inbox = self._client.new_inbox()
+        listening = await self.listen(inbox, lambda _: echo.set())
         try:
-            await self._client.flush(timeout=max(1, int(self._timeout_s)))
-        except (nats.errors.Error, OSError, TimeoutError) as error:
-            raise self._unavailable(error) from None
+            await self.publish(inbox, b"")
+            async with asyncio.timeout(self._timeout_s):
+                await echo.wait()
+        except TimeoutError:
+            raise self._unavailable(None) from None
+        finally:
+            await listening.close()
 
     # -- inside --------------------------------------------------------------------
     def _answer(self, reply: Msg) -> dict[str, Any]:
@@ -211,7 +229,8 @@ class Link:
         unavailable = int(error.get("code", 0)) == 503 and not (code == STORE_FAILED and "per subject" in text)
         return BusUnavailable(self._text(text)) if unavailable else ApiError(code, text)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raises ``BusUnavailable`` unless there is a connection."""
         if not self._client.is_connected:
             raise BusUnavailable(self._text("closed" if self._client.is_closed else "no connection"))
 
@@ -221,6 +240,29 @@ class Link:
 
     def _text(self, why: str) -> str:
         return f"the broker at {self._where} is not available: {why}"
+
+    async def _connect(self) -> Client:
+        return await connect_client(self._settings, self._stats, self._lost, self._back, self._closed)
+
+    def _closed(self) -> None:
+        """The broker itself ended the connection (e.g. its users were changed): the
+        client library gives up then, we start anew."""
+        if not self._ended:
+            self._revival = asyncio.ensure_future(self._revive())
+
+    async def _revive(self) -> None:
+        log.error("the broker at %s ended the connection: connecting anew", self._where)
+        while True:
+            try:
+                client = await self._connect()
+                for listening, subject in tuple(self._listenings.items()):
+                    listening.subscription = await client.subscribe(subject, cb=listening.run)
+            except (BusUnavailable, nats.errors.Error, OSError):
+                await asyncio.sleep(self._settings.reconnect_wait_s)
+            else:
+                self._client = client
+                self._back()
+                return
 
     def _lost(self) -> None:
         for call in self.on_lost:
@@ -235,8 +277,9 @@ class Link:
 class Listening:
     """A running subscription; a ``Subscription`` of the bus."""
 
-    def __init__(self, hear: Hear) -> None:
+    def __init__(self, hear: Hear, registry: dict[Listening, str]) -> None:
         self._hear = hear
+        self._registry = registry
         self._open = True
         self.subscription: NatsSubscription | None = None
 
@@ -254,6 +297,7 @@ class Listening:
     async def close(self) -> None:
         """Ends it; no callback runs afterwards."""
         self._open = False
+        self._registry.pop(self, None)
         subscription, self.subscription = self.subscription, None
         if subscription is None:
             return

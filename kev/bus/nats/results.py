@@ -49,7 +49,7 @@ class Results:
 
     async def settle(self, outcome: Outcome) -> Outcome:
         """See ``Bus.settle``."""
-        if await self._read(self._names.manifest(outcome.rid), Manifest) is None:
+        if not await self._exists(self._names.manifest(outcome.rid)):
             raise NotFound(f"request {outcome.request_id}: there is none, or it has expired")
         _, stored = await self._first(self._names.outcome(outcome.rid, outcome.slot), outcome, Outcome)
         return stored
@@ -119,6 +119,11 @@ class Results:
             return None
         message = answer["message"]
         return int(message["seq"]), decode(base64.b64decode(message.get("data", "")), kind)
+
+    async def _exists(self, subject: str) -> bool:
+        """Whether there is a record, by the leader; cheaper than reading a large one."""
+        info = await self._link.api(f"STREAM.INFO.{self._stream}", {"subjects_filter": subject})
+        return bool(info["state"].get("subjects"))
 
     async def _all(self, rid: str) -> dict[str, tuple[int, bytes]]:
         """All records of a request by subject, with their sequences."""

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -47,6 +48,7 @@ class LocalNats:
         port: 0 takes a free one; the same again after a restart.
         sync_always: Every write reaches the disk before it is acknowledged, so
             that also a power cut loses nothing; slower.
+        include: A file of more configuration, e.g. users and their permissions.
         start_timeout_s: Longest wait until it is ready.
     """
 
@@ -56,12 +58,14 @@ class LocalNats:
         *,
         port: int = 0,
         sync_always: bool = False,
+        include: Path | None = None,
         start_timeout_s: float = 20.0,
     ) -> None:
         self._temporary = None if directory else tempfile.TemporaryDirectory(prefix="kev-nats-")
         self.directory = directory or Path(self._temporary.name if self._temporary else "")
         self.port = port
         self._sync_always = sync_always
+        self._include = include
         self._start_timeout_s = start_timeout_s
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
@@ -120,6 +124,11 @@ class LocalNats:
         if self._reader is not None:
             self._reader.join(timeout=5)
 
+    def reload(self) -> None:
+        """Makes the running server read its configuration again."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGHUP)
+
     def close(self) -> None:
         """Stops the server and removes a temporary directory."""
         self.stop()
@@ -138,7 +147,8 @@ class LocalNats:
         """The server's configuration; strings are quoted as JSON, which its format reads."""
         sync = "  sync_interval: always\n" if self._sync_always else ""
         store = json.dumps(str(self.directory / "store"))
-        return f"listen: 127.0.0.1:{self.port or -1}\njetstream {{\n  store_dir: {store}\n{sync}}}\n"
+        include = f"include {json.dumps(os.path.relpath(self._include, self.directory))}\n" if self._include else ""
+        return f"listen: 127.0.0.1:{self.port or -1}\njetstream {{\n  store_dir: {store}\n{sync}}}\n{include}"
 
     def _read(self, stream: IO[str]) -> None:
         """Reads the server's log to its end, so that it can always write; keeps it in a file."""

@@ -1,0 +1,148 @@
+"""What only a real broker can do to us."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import nats
+import pytest
+from nats_support import connect, until
+
+from bus_makers import lease, manifest, new_rid, outcome, questions  # isort: skip
+from kev.bus.messages import Lane, Piece
+from kev.bus.nats.server import LocalNats
+
+W0 = Lane("w", 0)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNats]:
+    with LocalNats(tmp_path_factory.mktemp("nats")) as running:
+        yield running
+
+
+@pytest.mark.parametrize("rubbish", [b"", b"\xff\x00", b"{}", b"\x81\xa3rid\x01"], ids=repr)
+async def test_what_is_no_question_is_buried_and_never_stops_a_worker(server: LocalNats, rubbish: bytes):
+    bus = await connect(server, namespace="bad")
+    client = await nats.connect(server.url)
+    await client.jetstream().publish("bad.q.w.0", rubbish)
+    rid = new_rid()
+    await bus.enqueue(questions(rid, 1, W0))
+    buried = (await client.jetstream().stream_info("BAD_DLQ")).state.messages
+    taken = await bus.take("w")
+    assert taken.question.rid == rid
+    await taken.ack()
+    assert bus.stats.undecodable == 1
+    assert await bus.depths() == {}
+    assert (await client.jetstream().stream_info("BAD_DLQ")).state.messages == buried + 1
+    assert await bus.dead_letters() == ()
+    await client.close()
+    await bus.close()
+
+
+async def test_rubbish_on_the_fast_paths_is_counted_and_ignored(server: LocalNats):
+    bus = await connect(server, namespace="fast", lease_s=60.0)
+    client = await nats.connect(server.url)
+    rid = new_rid()
+    heard = asyncio.Event()
+    await bus.on_cancel(lambda _: heard.set())
+    await bus.announce(lease("w"))
+    await bus.fleet()
+    async with bus.follow(rid):
+        for subject in (f"fast.delta.{rid}", f"fast.result.{rid}.0", "fast.cancel.x", "$KV.fast_fleet.other"):
+            await client.publish(subject, b"\xff")
+        await client.flush()
+        await until(bus.fleet, lambda _: bus.stats.undecodable == 4)
+    assert set(await bus.fleet()) == {"w"}
+    assert not heard.is_set()
+    await client.close()
+    await bus.close()
+
+
+async def test_a_take_that_is_cancelled_swallows_nothing(server: LocalNats):
+    bus = await connect(server, namespace="cancelled", ack_wait_s=60.0)
+    rid = new_rid()
+    await bus.enqueue(questions(rid, 20, W0))
+    slots: set[int] = set()
+    for number in range(400):
+        taking = asyncio.create_task(bus.take("w"))
+        for _ in range(number % 12):
+            await asyncio.sleep(0)
+        taking.cancel()
+        try:
+            taken = await taking
+        except asyncio.CancelledError:
+            continue
+        if taken is not None:
+            slots.add(taken.question.slot)
+            await taken.ack()
+    async with asyncio.timeout(20):
+        while len(slots) < 20:
+            if (taken := await bus.take("w")) is None:
+                await asyncio.sleep(0.01)
+                continue
+            slots.add(taken.question.slot)
+            await taken.ack()
+    assert await bus.depths() == {}
+    await bus.close()
+
+
+async def test_a_durable_that_somebody_deleted_is_made_again(server: LocalNats):
+    bus = await connect(server, namespace="gone")
+    await bus.enqueue(questions(new_rid(), 2, W0))
+    await (await bus.take("w")).ack()
+    client = await nats.connect(server.url)
+    await client.jetstream().delete_consumer("GONE_Q", "worker-w")
+    taken = await bus.take("w")
+    assert taken.question.slot == 1
+    await client.close()
+    await bus.close()
+
+
+async def test_a_request_with_more_slots_than_one_read_returns(server: LocalNats):
+    bus = await connect(server, namespace="wide")
+    rid = new_rid()
+    await bus.open_request(manifest(rid, slots=1100))
+    await asyncio.gather(*(bus.settle(outcome(rid, slot, str(slot))) for slot in range(1100)))
+    record = await bus.request(rid)
+    assert {slot: one.text for slot, one in record.outcomes.items()} == {slot: str(slot) for slot in range(1100)}
+    await bus.close()
+
+
+async def test_a_request_whose_outcomes_are_larger_than_one_answer(server: LocalNats):
+    bus = await connect(server, namespace="big")
+    rid = new_rid()
+    await bus.open_request(manifest(rid, slots=90))
+    for slot in range(90):
+        await bus.settle(outcome(rid, slot, chr(97 + slot % 26) * 800_000))
+    record = await bus.request(rid)
+    assert record.open_slots() == ()
+    assert all(set(one.text) == {chr(97 + slot % 26)} for slot, one in record.outcomes.items())
+    await bus.close()
+
+
+async def test_catch_up_does_not_wait_for_slots_that_nobody_runs(server: LocalNats):
+    """Three slots are open, one runs: all living workers have answered, so it ends."""
+    bus = await connect(server, namespace="sync", catch_up_s=100.0, lease_s=60.0)
+    rid = new_rid()
+    await bus.open_request(manifest(rid, slots=3))
+    for name in ("a", "b"):
+        await bus.announce(lease(name))
+    await bus.on_catch_up(lambda _: [Piece(1, 1, "a/0", 0, "text")])
+    await bus.on_catch_up(lambda _: [])
+    async with asyncio.timeout(10):
+        assert await bus.catch_up(rid) == (Piece(1, 1, "a/0", 0, "text"),)
+    await bus.close()
+
+
+async def test_catch_up_does_not_wait_for_ever(server: LocalNats):
+    bus = await connect(server, namespace="sync2", catch_up_s=0.1, lease_s=60.0)
+    rid = new_rid()
+    await bus.open_request(manifest(rid, slots=3))
+    for name in ("a", "b"):
+        await bus.announce(lease(name))
+    await bus.on_catch_up(lambda _: [Piece(1, 1, "a/0", 0, "text")])
+    async with asyncio.timeout(10):
+        assert await bus.catch_up(rid) == (Piece(1, 1, "a/0", 0, "text"),)
+    await bus.close()

@@ -1,0 +1,70 @@
+"""Many writers at once over real connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from nats_support import connect
+
+from bus_makers import manifest, new_rid, outcome, question, questions  # isort: skip
+from kev.bus.messages import OVERFLOW, Lane
+from kev.bus.nats.server import LocalNats
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNats]:
+    with LocalNats(tmp_path_factory.mktemp("nats")) as running:
+        yield running
+
+
+async def test_two_hundred_slots_and_four_writers_each_have_one_winner(server: LocalNats):
+    one, two = await connect(server, namespace="settle"), await connect(server, namespace="settle")
+    rid = new_rid()
+    await one.open_request(manifest(rid, slots=200))
+    writes = [
+        bus.settle(outcome(rid, slot, f"{slot} by {name}"))
+        for slot in range(200)
+        for name, bus in (("a", one), ("b", two), ("c", one), ("d", two))
+    ]
+    told = await asyncio.gather(*writes)
+    record = await two.request(rid)
+    assert len(record.outcomes) == 200
+    assert all(record.outcomes[stored.slot] == stored for stored in told)
+    await one.close()
+    await two.close()
+
+
+async def test_two_routers_that_submit_the_same_batch_put_it_in_once(server: LocalNats):
+    routers = [await connect(server, namespace="twice", queue_bound=100) for _ in range(2)]
+    for _ in range(10):
+        rid = new_rid()
+        batch = [question(rid, slot, Lane("w", slot % 4)) for slot in range(30)]
+        assert await asyncio.gather(*(router.enqueue(batch) for router in routers)) == [frozenset(), frozenset()]
+        slots = []
+        while (taken := await routers[0].take("w")) is not None:
+            slots.append(taken.question.slot)
+            await taken.ack()
+        assert sorted(slots) == list(range(30))
+    for router in routers:
+        await router.close()
+
+
+async def test_more_batches_at_once_than_the_broker_keeps_open(server: LocalNats):
+    bus = await connect(server, namespace="many", queue_bound=1000)
+    batches = [questions(new_rid(), 4, Lane(f"w{number % 8}", number % 3)) for number in range(120)]
+    assert await asyncio.gather(*(bus.enqueue(batch) for batch in batches)) == [frozenset()] * 120
+    assert sum((await bus.depths()).values()) == 480
+    await bus.close()
+
+
+async def test_a_lane_that_many_fill_at_once_stays_within_its_bound(server: LocalNats):
+    buses = [await connect(server, namespace="fill", queue_bound=16) for _ in range(2)]
+    sets = [questions(new_rid(), 3, OVERFLOW) for _ in range(20)]
+    refused = await asyncio.gather(*(buses[n % 2].enqueue(one) for n, one in enumerate(sets)))
+    assert set(refused) == {frozenset(), frozenset({OVERFLOW})}
+    assert await buses[0].depths() == {OVERFLOW: 3 * refused.count(frozenset())}
+    assert refused.count(frozenset()) == 5
+    for bus in buses:
+        await bus.close()

@@ -1,0 +1,185 @@
+"""The broker goes away and comes back; no question is lost, none ends twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from nats_support import connect, until, when_back
+
+from bus_makers import lease, manifest, new_rid, outcome, questions  # isort: skip
+from kev.bus.messages import CancelHint, Delta, Lane, Piece
+from kev.bus.nats import NatsBus
+from kev.bus.nats.server import LocalNats
+from kev.domain.errors import BusUnavailable
+
+W0 = Lane("w", 0)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[LocalNats]:
+    with LocalNats(tmp_path / "nats") as running:
+        yield running
+
+
+async def answer(bus: NatsBus) -> bool:
+    """What a worker does with one question; False when there is none."""
+    taken = await bus.take("w")
+    if taken is None:
+        return False
+    question = taken.question
+    if await bus.outcome(question.rid, question.slot) is None:
+        await bus.settle(outcome(question.rid, question.slot, f"attempt {taken.attempt}", attempt=taken.attempt))
+    await taken.ack()
+    return True
+
+
+async def work_until_settled(bus: NatsBus, rid: str) -> None:
+    async with asyncio.timeout(60):
+        while (record := await when_back(lambda: bus.request(rid))) is None or record.open_slots():
+            if not await when_back(lambda: answer(bus)):
+                await asyncio.sleep(0.05)
+
+
+async def test_a_batch_survives_kills_of_the_broker(server: LocalNats):
+    router, worker = await connect(server), await connect(server)
+    rid = new_rid()
+    await router.open_request(manifest(rid, slots=40))
+    assert await router.enqueue(questions(rid, 40, W0)) == frozenset()
+    working = asyncio.create_task(work_until_settled(worker, rid))
+    for done in (8, 20):
+        await until(lambda: when_back(lambda: router.request(rid)), lambda record, n=done: len(record.outcomes) >= n)
+        server.stop(kill=True)
+        server.start()
+    await working
+    record = await when_back(lambda: router.request(rid))
+    assert record.open_slots() == ()
+    async with asyncio.timeout(20):
+        while await when_back(router.depths):
+            await when_back(lambda: answer(worker))
+    assert (await router.request(rid)).outcomes == record.outcomes
+    await router.close()
+    await worker.close()
+
+
+async def test_without_a_broker_everything_is_unavailable_and_nothing_is_full(server: LocalNats):
+    bus = await connect(server, ack_wait_s=60.0)
+    rid = new_rid()
+    await bus.open_request(manifest(rid))
+    await bus.enqueue(questions(rid, 1, W0))
+    taken = await bus.take("w")
+    server.stop(kill=True)
+    for call in (
+        lambda: bus.open_request(manifest(new_rid())),
+        lambda: bus.enqueue(questions(rid, 3, W0, first=1)),
+        lambda: bus.take("w"),
+        lambda: bus.settle(outcome(rid, 0)),
+        lambda: bus.outcome(rid, 0),
+        lambda: bus.request(rid),
+        bus.depths,
+        bus.fleet,
+        lambda: bus.announce(lease("w")),
+        taken.progress,
+        taken.ack,
+    ):
+        with pytest.raises(BusUnavailable, match=r"127\.0\.0\.1"):
+            await call()
+    await bus.close()
+
+
+async def test_what_may_be_lost_is_lost_quietly(server: LocalNats):
+    bus = await connect(server)
+    server.stop(kill=True)
+    with pytest.raises(BusUnavailable):
+        await bus.depths()
+    await bus.publish_delta(Delta(new_rid(), "w", (Piece(0, 1, "w/0", 0, "a"),)))
+    await bus.hint_cancel(CancelHint(new_rid(), (0,)))
+    assert bus.stats.unsent == 2
+    await bus.close()
+
+
+async def test_a_connection_and_its_subscriptions_survive_a_restart(server: LocalNats):
+    router, worker = await connect(server), await connect(server)
+    rid = new_rid()
+    rung, cancelled = asyncio.Event(), asyncio.Event()
+    await worker.on_bell("w", rung.set)
+    await worker.on_cancel(lambda _: cancelled.set())
+    await worker.on_catch_up(lambda _: [Piece(0, 1, "w/0", 0, "so far")])
+    await router.open_request(manifest(rid, slots=1))
+    async with router.follow(rid) as feed, asyncio.timeout(30):
+        server.stop(kill=True)
+        server.start()
+        await rung.wait()  # after a reconnect every bell rings: one may have been missed
+        await when_back(router.depths)
+        await when_back(worker.depths)
+        rung.clear()
+        await router.enqueue(questions(rid, 1, W0))
+        await rung.wait()
+        await router.hint_cancel(CancelHint(rid, (0,)))
+        await cancelled.wait()
+        delta = Delta(rid, "w", (Piece(0, 1, "w/0", 0, "a"),))
+        await worker.publish_delta(delta)
+        assert await anext(feed) == delta
+    assert [piece.text for piece in await router.catch_up(rid)] == ["so far"]
+    assert worker.stats.reconnects == 1
+    await router.close()
+    await worker.close()
+
+
+async def test_who_was_alive_before_a_restart_gets_a_new_lease(server: LocalNats):
+    router, worker = await connect(server, lease_s=1.5), await connect(server, lease_s=1.5)
+    await worker.announce(lease("w"))
+    assert set(await router.fleet()) == {"w"}
+    server.stop(kill=True)
+    await asyncio.sleep(1.6)
+    server.start()
+    assert set(await when_back(router.fleet)) == {"w"}
+    assert await until(router.fleet, lambda fleet: not fleet) == {}
+    await router.close()
+    await worker.close()
+
+
+async def test_nothing_that_was_asked_while_the_broker_was_away_happens_later(server: LocalNats):
+    bus = await connect(server)
+    rid = new_rid()
+    await bus.enqueue(questions(rid, 1, W0))
+    server.stop(kill=True)
+    for call in (lambda: bus.enqueue(questions(rid, 2, W0, first=5)), lambda: bus.take("w")):
+        with pytest.raises(BusUnavailable):
+            await call()
+    server.start()
+    assert await when_back(bus.depths) == {W0: 1}
+    taken = await bus.take("w")
+    assert taken is not None
+    assert taken.attempt == 1
+    await bus.close()
+
+
+def users(password: str) -> str:
+    return f"authorization {{ users = [ {{user: kev, password: {password}}} ] }}\n"
+
+
+async def test_a_connection_that_the_broker_ends_is_made_anew(tmp_path: Path):
+    """The broker throws us out when its users change; when we are welcome again, all goes on."""
+    extra = tmp_path / "users.conf"
+    extra.write_text(users("right"))
+    with LocalNats(tmp_path / "nats", include=extra) as server:
+        bus = await connect(server, user="kev", password="right", connect_timeout_s=0.5)
+        rung = asyncio.Event()
+        await bus.on_bell("w", rung.set)
+        extra.write_text(users("wrong"))
+        server.reload()
+        await until(lambda: asyncio.sleep(0, bus.connected), lambda connected: not connected)
+        with pytest.raises(BusUnavailable):
+            await bus.depths()
+        extra.write_text(users("right"))
+        server.reload()
+        assert await when_back(bus.depths) == {}
+        async with asyncio.timeout(10):
+            await rung.wait()
+            rung.clear()
+            await bus.enqueue(questions(new_rid(), 1, W0))
+            await rung.wait()
+        await bus.close()
