@@ -84,7 +84,9 @@ class ModelConfig:
             if getattr(self, name) < 1:
                 raise ModelError(f"model config: {name} must be at least 1, got {getattr(self, name)}")
         if self.heads % self.kv_heads:
-            raise ModelError(f"model config: {self.heads} heads cannot share {self.kv_heads} key and value heads evenly")
+            raise ModelError(
+                f"model config: {self.heads} heads cannot share {self.kv_heads} key and value heads evenly"
+            )
         if self.head_dim % 2:
             raise ModelError(f"model config: head_dim must be even for rotary positions, got {self.head_dim}")
 

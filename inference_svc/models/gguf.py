@@ -132,7 +132,9 @@ def _scaling(read: _Reader) -> RopeScaling | None:
     if kind == "none":
         return None
     if kind != "linear":
-        raise ModelError(f"rope scaling {kind!r} is not supported in a GGUF file; allowed: none, linear, llama3 factors")
+        raise ModelError(
+            f"rope scaling {kind!r} is not supported in a GGUF file; allowed: none, linear, llama3 factors"
+        )
     return RopeScaling("linear", float(read("rope.scaling.factor")))
 
 

@@ -18,6 +18,7 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
+from inference_svc.models.dequant import dequantize
 from inference_svc.models.errors import ModelError
 from inference_svc.rows import Float32Array
 
@@ -76,10 +77,10 @@ class GgufFile:
             raise ModelError(f"tensor {name} is missing")
         rows = self._bytes[stored.offset : stored.offset + stored.size].reshape(*stored.shape[:-1], -1)
         try:
-            values: npt.NDArray[Any] = gguf.dequantize(rows, stored.kind)
+            values = dequantize(rows, stored.kind)
         except NotImplementedError:
             raise ModelError(f"tensor {name}: quantisation {stored.kind.name} is not supported") from None
-        return values.astype(np.float32, copy=False).reshape(stored.shape)
+        return values.reshape(stored.shape)
 
     def _read(self, cursor: _Cursor) -> None:
         if cursor.data[:4] != b"GGUF":

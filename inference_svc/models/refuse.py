@@ -17,7 +17,10 @@ _OTHER = "its attention or block layout differs from the supported families"
 # the specific reasons come before the general ones.
 _REASONS: tuple[tuple[str, str], ...] = (
     *((word, _RECURRENT) for word in ("mamba", "rwkv", "qwen3next", "qwen35", "deltanet", "jamba", "zamba")),
-    *((word, _RECURRENT) for word in ("recurrent", "griffin", "falconh1", "lfm2", "plamo2", "xlstm", "retnet", "bamba")),
+    *(
+        (word, _RECURRENT)
+        for word in ("recurrent", "griffin", "falconh1", "lfm2", "plamo2", "xlstm", "retnet", "bamba")
+    ),
     *((word, _RECURRENT) for word in ("granitehybrid", "granitemoehybrid", "nemotronh", "kimilinear", "arwkv", "hgrn")),
     *((word, _VISION) for word in ("vl", "vision", "llava", "clip", "omni", "audio", "whisper", "mllama", "idefics")),
     *((word, _VISION) for word in ("pixtral", "paligemma", "smolvlm", "mistral3", "llama4", "siglip")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-import torch
+import numpy as np
 
 from inference_svc.models.config import ModelConfig, RopeScaling
 from inference_svc.models.errors import ModelError
@@ -15,26 +15,26 @@ def inverse_frequencies(config: ModelConfig) -> Float32Array:
     """Angle per position of each rotated pair: float32 ``[head_dim / 2]``, radians.
 
     Pair ``i`` of a head is the elements ``i`` and ``i + head_dim / 2``
-    (rotate-half order). Computed in float32 by torch's ``pow``, as the
-    checkpoints' own training code does.
+    (rotate-half order). Computed in float32, as the checkpoints' own training
+    code does.
     """
-    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
-    plain = 1.0 / (config.rope_theta**exponents)
+    exponents = np.arange(0, config.head_dim, 2, dtype=np.float32) / np.float32(config.head_dim)
+    plain: Float32Array = np.float32(1.0) / np.float32(config.rope_theta) ** exponents
     scaled = plain if config.rope_scaling is None else _scale(plain, config.rope_scaling)
-    result: Float32Array = scaled.to(torch.float32).numpy()
-    return result
+    return scaled.astype(np.float32)
 
 
-def _scale(plain: torch.Tensor, scaling: RopeScaling) -> torch.Tensor:
+def _scale(plain: Float32Array, scaling: RopeScaling) -> Float32Array:
     if scaling.kind == "linear":
-        return plain / scaling.factor
+        return plain / np.float32(scaling.factor)
     if scaling.kind == "llama3":
         return _llama3(plain, scaling)
     raise ModelError(f"rope scaling {scaling.kind!r} is not supported; allowed: default, linear, llama3")
 
 
-def _llama3(plain: torch.Tensor, scaling: RopeScaling) -> torch.Tensor:
+def _llama3(plain: Float32Array, scaling: RopeScaling) -> Float32Array:
     turns = scaling.original_positions * plain / (2 * math.pi)
     span = scaling.high_freq_factor - scaling.low_freq_factor
-    keep = ((turns - scaling.low_freq_factor) / span).clamp(0.0, 1.0)
-    return (1 - keep) * plain / scaling.factor + keep * plain
+    keep = np.clip((turns - scaling.low_freq_factor) / span, 0.0, 1.0)
+    mixed: Float32Array = (1 - keep) * plain / scaling.factor + keep * plain
+    return mixed

@@ -6,18 +6,14 @@ Pickled checkpoints are never opened: unpickling runs code that the file brings.
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
-
-import torch
-from safetensors import SafetensorError, safe_open
 
 from inference_svc.models.config import ModelConfig
 from inference_svc.models.errors import ModelError
 from inference_svc.models.hf_config import read_config
 from inference_svc.models.refuse import refuse_left_over
 from inference_svc.models.rope import inverse_frequencies
+from inference_svc.models.safetensors_file import SafetensorsFile
 from inference_svc.models.weights import LayerWeights, Weights, check_shape, layer_shapes, top_shapes
 from inference_svc.rows import Float32Array
 
@@ -39,7 +35,6 @@ _LAYER = {
     "k_norm": "self_attn.k_norm.weight",
 }
 _INDEX = "model.safetensors.index.json"
-_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def load_directory(folder: Path) -> tuple[ModelConfig, Weights]:
@@ -51,12 +46,7 @@ def load_directory(folder: Path) -> tuple[ModelConfig, Weights]:
             or one too many.
     """
     config = read_config(folder)
-    files = _files(folder)
-    try:
-        with ExitStack() as stack:
-            return config, _read(_Store(files, stack), config)
-    except SafetensorError as error:
-        raise ModelError(f"core.model_path: a safetensors file in {folder.name!r} is damaged: {error}") from error
+    return config, _read(_Store(_files(folder)), config)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -90,11 +80,10 @@ def _indexed(folder: Path, index: Path) -> list[Path]:
 class _Store:
     """All tensors of several files under one roof; remembers which were not asked for."""
 
-    def __init__(self, files: list[Path], stack: ExitStack) -> None:
-        self._where: dict[str, Any] = {}
-        for file in files:
-            opened = stack.enter_context(safe_open(file, framework="pt"))
-            self._where |= dict.fromkeys(opened.keys(), opened)
+    def __init__(self, files: list[Path]) -> None:
+        self._where: dict[str, SafetensorsFile] = {}
+        for file in map(SafetensorsFile, files):
+            self._where |= dict.fromkeys(file.names(), file)
         self.unused = set(self._where)
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> Float32Array:
@@ -102,12 +91,8 @@ class _Store:
         if name not in self._where:
             raise ModelError(f"tensor {name} is missing")
         self.unused.discard(name)
-        stored: torch.Tensor = self._where[name].get_tensor(name)
-        check_shape(name, tuple(stored.shape), shape)
-        if stored.dtype not in _FLOATS:
-            raise ModelError(f"tensor {name}: {stored.dtype} is not supported; allowed: float32, float16, bfloat16")
-        values: Float32Array = stored.to(torch.float32).numpy()
-        return values
+        check_shape(name, self._where[name].shape(name), shape)
+        return self._where[name].tensor(name)
 
 
 def _read(store: _Store, config: ModelConfig) -> Weights:

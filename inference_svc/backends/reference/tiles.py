@@ -35,8 +35,13 @@ def cover(rows: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
 def _cover_rest(rows: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
     if rows <= 0:
         return ()
-    options = [(size, *_cover_rest(rows - size, sizes)) for size in sizes]
-    return tuple(sorted(min(options, key=lambda tiles: sum(tiles) + _OVERHEAD_ROWS * len(tiles)), reverse=True))
+    options: list[tuple[int, ...]] = [(size, *_cover_rest(rows - size, sizes)) for size in sizes]
+    best = min(options, key=_cost)
+    return tuple(sorted(best, reverse=True))
+
+
+def _cost(tiles: tuple[int, ...]) -> int:
+    return sum(tiles) + _OVERHEAD_ROWS * len(tiles)
 
 
 def multiply(rows: torch.Tensor, matrix: torch.Tensor, tiles: Sequence[int]) -> torch.Tensor:
