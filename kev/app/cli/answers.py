@@ -9,7 +9,7 @@ from kev.domain.result import Frame, SlotResult
 
 @dataclass(slots=True)
 class Answer:
-    """One slot so far."""
+    """One slot so far. ``text`` is put together from the pieces alone."""
 
     text: str = ""
     result: SlotResult | None = None
@@ -20,14 +20,19 @@ class Answers:
     """All slots of a batch."""
 
     slots: dict[int, Answer] = field(default_factory=dict)
+    request_id: str = ""
 
     def take(self, frame: Frame) -> Answer:
         """Adds a frame; returns its slot as it is now."""
+        self.request_id = frame.request_id
         answer = self.slots.setdefault(frame.slot, Answer())
         answer.text = frame.text if frame.reset else answer.text[: frame.text_offset] + frame.text
-        if frame.result is not None:
-            answer.result, answer.text = frame.result, frame.result.text
+        answer.result = frame.result or answer.result
         return answer
+
+    def streamed(self, slot: int) -> str:
+        """The text of a slot as its pieces have made it."""
+        return self.slots[slot].text
 
     @property
     def complete(self) -> bool:
