@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -15,9 +14,9 @@ from kev.domain.question import Priority
 from router_svc import metrics
 from router_svc.assign import Assigner, Placement
 from router_svc.overflow import Line
+from router_svc.tasks import to_the_end
 from router_svc.watch import Watch
 
-T = TypeVar("T")
 _TRIES = 4
 """How often a set is placed anew after the broker named full lanes that looked free."""
 
@@ -156,16 +155,6 @@ class Placer:
     def _show_line(self) -> None:
         metrics.WAITERS.set(len(self._line))
         metrics.WAITING.set(self._line.questions)
-
-
-async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Awaits work that must not stop half-way: a cancel of the caller goes on when the work has ended."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait({task})
-        raise
 
 
 def _addressed(question: QueuedQuestion, placement: Placement) -> QueuedQuestion:

@@ -26,9 +26,10 @@ from router_svc import metrics, records
 from router_svc.admission import Limits, Refusal, check_batch, digest_of
 from router_svc.assign import Assigner
 from router_svc.overflow import Line
-from router_svc.placing import Filling, Placer, to_the_end
+from router_svc.placing import Filling, Placer
 from router_svc.prepare import Preparer, Ready
 from router_svc.strategies import bucketing
+from router_svc.tasks import ended, to_the_end
 from router_svc.watch import Watch
 
 OVERLOADED = "overloaded"
@@ -133,14 +134,18 @@ class Router:
     async def close(self) -> None:
         """Stops polling and the preparing threads. The bus stays open: it is the caller's."""
         if self._polling is not None:
-            self._polling.cancel()
-            await asyncio.wait({self._polling})
+            await ended(self._polling)
         self._preparer.close()
 
     @property
     def bus_up(self) -> bool:
         """Whether the broker answered the last poll."""
         return self._watch.bus_up
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is a channel to send to."""
+        return len(self._assigner.ring) > 0
 
     @property
     def waiters(self) -> int:
@@ -171,7 +176,7 @@ class Router:
             BusUnavailable: the broker does not answer; submit again with the same id.
         """
         accepted_ms = self._clock()
-        with metrics.counted_submit() as ended:
+        with metrics.counted_submit() as counted:
             check_batch(batch, self._limits)
             request_id = batch.request_id or new_request_id()
             rid = rid_of(batch.tenant, request_id)
@@ -180,7 +185,7 @@ class Router:
                 wanted = self._manifest(batch, rid, request_id, digest, accepted_ms, latest_ms)
                 request = await self._open(batch, wanted, stands)
                 await self._fill(request)
-            ended(request.submitted())
+            counted(request.submitted())
             return request.submitted()
 
     async def cancel(self, tenant: str, request_id: str, slots: Sequence[int] = ()) -> tuple[int, ...]:
@@ -205,9 +210,9 @@ class Router:
         if wrong := [slot for slot in slots if not 0 <= slot < count]:
             raise InvalidArgument("slots", f"must be 0 to {count - 1}, got {wrong[0]}")
         wanted = [slot for slot in record.open_slots() if not slots or slot in set(slots)]
-        ended = await to_the_end(self._cancel(record.manifest, wanted)) if wanted else ()
-        metrics.CANCELLED.inc(len(ended))
-        return ended
+        gone = await to_the_end(self._cancel(record.manifest, wanted)) if wanted else ()
+        metrics.CANCELLED.inc(len(gone))
+        return gone
 
     # -- the steps of a submit -----------------------------------------------------
     def _manifest(
@@ -358,10 +363,10 @@ class Router:
             text, attempt = (texts[slot].text, texts[slot].attempt) if slot in texts else ("", 0)
             wanted.append(records.cancelled(manifest, slot, now_ms=now_ms, text=text, attempt=attempt))
         stored = await self._settle(wanted)
-        ended = tuple(mine.slot for mine, kept in zip(wanted, stored, strict=True) if mine == kept)
-        if ended:
-            await self._bus.hint_cancel(CancelHint(manifest.rid, ended))
-        return ended
+        gone = tuple(mine.slot for mine, kept in zip(wanted, stored, strict=True) if mine == kept)
+        if gone:
+            await self._bus.hint_cancel(CancelHint(manifest.rid, gone))
+        return gone
 
 
 def _check_same(stored: Manifest, wanted: Manifest) -> None:

@@ -19,6 +19,7 @@ from kev.wire.question import batch_from
 from kev.wire.relay import passed_on
 from kev.wire.serving import tenant_of, time_left
 from router_svc.router import Router, wall_ms
+from router_svc.tasks import ended
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -67,8 +68,8 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
 
     async def Cancel(self, request: router_pb2.CancelRequest, context: Context) -> router_pb2.CancelResponse:  # noqa: N802
         """Ends open slots as cancelled."""
-        ended = await self._router.cancel(tenant_of(context), request.request_id, tuple(request.slots))
-        return router_pb2.CancelResponse(cancelled_slots=ended)
+        slots = await self._router.cancel(tenant_of(context), request.request_id, tuple(request.slots))
+        return router_pb2.CancelResponse(cancelled_slots=slots)
 
     async def _relay(self, submitted: Submitted, context: Context) -> AsyncIterator[router_pb2.AskResponse]:
         """A relay that breaks leaves the request running: its reader may come back through the aggregator."""
@@ -113,8 +114,7 @@ class _Asking:
 
         A submit that never stood may have named somebody else's request: that one is not touched.
         """
-        self._task.cancel()
-        await asyncio.wait({self._task})
+        await ended(self._task)
         if not self._stands.done():
             return
         try:
