@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.box import SIMPLE
 from rich.table import Table
 from rich.text import Text
 
@@ -18,21 +19,19 @@ COLUMNS = (
     ("channel", "left"),
     ("bucket", "right"),
     ("branch", "left"),
-    ("queued ms", "right"),
-    ("elapsed ms", "right"),
-    ("prompt", "right"),
-    ("tokens", "right"),
-    ("tries", "right"),
-    ("answer", "left"),
+    ("queued\nms", "right"),
+    ("elapsed\nms", "right"),
+    ("prompt\ntokens", "right"),
+    ("answer\ntokens", "right"),
+    ("attempts", "right"),
 )
-ANSWER_CHARS = 40
 
 
 def audit_table(results: Sequence[SlotResult]) -> Table:
     """One row a slot."""
-    table = Table(title="Audit")
+    table = Table(title="Audit", box=SIMPLE, padding=(0, 1))
     for name, side in COLUMNS:
-        table.add_column(name, justify="right" if side == "right" else "left", no_wrap=True)
+        table.add_column(name, justify="right" if side == "right" else "left", no_wrap=True, vertical="bottom")
     for result in results:
         table.add_row(*(Text(cell) for cell in _cells(result)))
     return table
@@ -40,7 +39,6 @@ def audit_table(results: Sequence[SlotResult]) -> Table:
 
 def _cells(result: SlotResult) -> tuple[str, ...]:
     audit = result.audit
-    text = " ".join(plain(result.text or result.detail).split())
     return (
         str(result.slot),
         plain(result.id),
@@ -54,5 +52,4 @@ def _cells(result: SlotResult) -> tuple[str, ...]:
         str(audit.prompt_tokens),
         str(audit.completion_tokens),
         str(audit.attempts),
-        text if len(text) <= ANSWER_CHARS else text[: ANSWER_CHARS - 1] + "…",
     )

@@ -34,7 +34,7 @@ from kev.domain.result import Frame, SlotResult
 from kev.wire.process import run_service, set_up_log
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "questions.jsonl"
-TABLE_WIDTH = 180
+WIDTH = 120
 
 
 class DemoFailed(KevError):
@@ -50,7 +50,7 @@ async def demo(file: str, workers: int, sets: list[str], console: Console) -> No
     flags = flags_of(sets)
     settings = load_settings(flags=flags)
     set_up_log("warning")
-    questions = read_questions(file)
+    questions = read_questions(file, timeout_ms=settings.router.max_timeout_ms)
     began = time.monotonic()
     console.print(f"Starting a broker, a router, {workers} workers and an aggregator …")
     async with Cluster(settings, workers=workers, flags=flags, free_ports=True) as at:
@@ -116,7 +116,7 @@ def main() -> int:
     given = parser.parse_args()
     console = Console()
     if not console.is_terminal:
-        console = Console(width=TABLE_WIDTH)
+        console = Console(width=WIDTH)
 
     async def run() -> None:
         await demo(given.file, given.workers, given.set, console)
