@@ -10,6 +10,7 @@ from aggregator_svc import metrics
 from aggregator_svc.assemble import RequestText
 from aggregator_svc.deadlines import next_due_ms, overdue
 from aggregator_svc.fanout import Reader
+from aggregator_svc.timing import Timing
 from kev.bus.messages import Delta
 from kev.bus.port import Bus
 from kev.domain.errors import BusUnavailable, NotFound
@@ -104,7 +105,9 @@ class Follower:
         self.finished.set()
 
     def _open(self) -> None:
-        if self._clock() - self.text.manifest.created_ms > LATE_MS and not self.text.complete:
+        late = self._clock() - self.text.manifest.created_ms > LATE_MS
+        self._timing = Timing(asyncio.get_running_loop().time(), fresh=not late)
+        if late and not self.text.complete:
             self._text_wanted.set()
         self.opened.set()
 
@@ -121,7 +124,9 @@ class Follower:
             self._hinted[hint.slot] = None  # may be a write that the broker refused: read before believing
             self._wake.set()
             return
-        self._tell(self.text.hear(hint.pieces))
+        news = self.text.hear(hint.pieces)
+        metrics.observe_texts(*self._timing.heard(news, asyncio.get_running_loop().time()))
+        self._tell(news)
         if self.text.has_gap:
             self._text_wanted.set()
 
@@ -197,6 +202,7 @@ class Follower:
 
     def _settled(self, outcome: Outcome) -> None:
         if self.text.settle(outcome):
+            metrics.observe_end(outcome)
             self._tell([outcome.slot])
 
     def _tell(self, slots: list[int]) -> None:

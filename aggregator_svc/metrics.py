@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from prometheus_client import Counter, Gauge, Histogram
+
+from aggregator_svc.timing import end_to_end_s
+from kev.domain.outcome import Outcome
 
 LADDER = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60)
 
@@ -18,3 +23,26 @@ CATCH_UPS = Counter("kev_aggregator_catch_ups", "Times the workers were asked fo
 READ_ERRORS = Counter("kev_aggregator_read_errors", "Reads of a followed request that the broker did not answer.")
 OUTCOMES = Counter("kev_aggregator_outcomes", "Last frames given to readers.", ["status"])
 FIRST_FRAME = Histogram("kev_aggregator_first_frame_seconds", "Start of a stream to its first frame.", buckets=LADDER)
+FIRST_TOKEN = Histogram(
+    "kev_aggregator_first_token_seconds", "Start of following a new request to a slot's first text.", buckets=LADDER
+)
+INTER_TOKEN = Histogram(
+    "kev_aggregator_inter_token_seconds", "Between two texts of a slot; one text is a token or a few.", buckets=LADDER
+)
+END_TO_END = Histogram(
+    "kev_aggregator_end_to_end_seconds", "Acceptance of a question to its end.", ["status"], buckets=LADDER
+)
+
+
+def observe_texts(first: Iterable[float], following: Iterable[float]) -> None:
+    """Seconds to first texts, and between texts."""
+    for seconds in first:
+        FIRST_TOKEN.observe(seconds)
+    for seconds in following:
+        INTER_TOKEN.observe(seconds)
+
+
+def observe_end(outcome: Outcome) -> None:
+    """A slot's outcome was read for the first time by a follower."""
+    if (seconds := end_to_end_s(outcome)) is not None:
+        END_TO_END.labels(outcome.status.value).observe(seconds)
