@@ -24,7 +24,7 @@ async def test_the_fleet_is_empty_at_first(bus):
 
 
 async def test_a_worker_that_beats_is_in_the_fleet(lab: Lab):
-    worker, router = await lab.connect(), await lab.connect()
+    worker, router = await lab.connect(lease_s=30.0), await lab.connect(lease_s=30.0)
     assert await router.fleet() == {}
     sent = lease("w", levels=("strict", "shared"), address="127.0.0.1:7000", beat=3)
     await worker.announce(sent)
@@ -32,15 +32,15 @@ async def test_a_worker_that_beats_is_in_the_fleet(lab: Lab):
 
 
 async def test_a_router_that_starts_later_knows_the_fleet_at_once(lab: Lab):
-    worker = await lab.connect()
+    worker = await lab.connect(lease_s=30.0)
     await worker.announce(lease("a"))
     await worker.announce(lease("b"))
-    router = await lab.connect()
+    router = await lab.connect(lease_s=30.0)
     assert set(await router.fleet()) == {"a", "b"}
 
 
 async def test_the_last_beat_counts(lab: Lab):
-    worker, router = await lab.connect(), await lab.connect()
+    worker, router = await lab.connect(lease_s=30.0), await lab.connect(lease_s=30.0)
     await router.fleet()
     await worker.announce(lease("w", free=4, beat=1))
     await worker.announce(lease("w", free=0, beat=2, state="draining"))
@@ -69,12 +69,12 @@ async def test_a_dead_worker_is_not_born_again_for_a_late_watcher(lab: Lab):
 
 
 async def test_a_worker_that_withdraws_is_gone_at_once(lab: Lab):
-    worker, router = await lab.connect(), await lab.connect()
+    worker, router = await lab.connect(lease_s=30.0), await lab.connect(lease_s=30.0)
     await worker.announce(lease("w"))
     await seen(router, "w")
     await worker.withdraw("w")
     await seen(router)
-    late = await lab.connect()
+    late = await lab.connect(lease_s=30.0)
     assert await late.fleet() == {}
 
 

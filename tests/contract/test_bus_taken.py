@@ -60,8 +60,8 @@ async def test_a_question_comes_back_when_its_holder_shows_no_progress(lab: Lab,
 async def test_progress_restarts_the_ack_wait(lab: Lab, bus):
     await bus.enqueue(questions(new_rid(), 1, W0))
     taken = await bus.take("w")
-    for _ in range(3):
-        await lab.pass_time(ACK_WAIT * 0.6)
+    for _ in range(4):
+        await lab.pass_time(ACK_WAIT * 0.4)
         await taken.progress()
     assert taken.held
     assert await bus.take("w") is None
@@ -123,8 +123,8 @@ async def test_a_question_of_seconds_is_kept_alive_by_its_own_holder_only(lab: L
     rid = new_rid()
     await bus.enqueue(questions(rid, 2, W0))
     kept, lost = await bus.take("w"), await bus.take("w")
-    for _ in range(3):
-        await lab.pass_time(ACK_WAIT * 0.5)
+    for _ in range(4):
+        await lab.pass_time(ACK_WAIT * 0.4)
         await kept.progress()
     assert (kept.held, lost.held) == (True, False)
     assert (await bus.take("w")).question.slot == lost.question.slot

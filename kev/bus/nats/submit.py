@@ -18,8 +18,9 @@ from kev.domain.errors import BusUnavailable
 from kev.domain.ids import problem_id
 
 _ALREADY_IN = 10201
-_TRY_AGAIN = (10176, 10210)  # a batch that lost its beginning; too many open batches
-_WRONG_LAST_ID = 10070
+# A double that is being put in right now, a batch that lost its beginning, too many open batches.
+_TRY_AGAIN = (10158, 10176, 10210)
+_NO_ROLLUP = 10111
 _TRIES = 20
 _PAUSE_S = 0.02
 
@@ -37,23 +38,25 @@ class Submit:
         """See ``Bus.enqueue``."""
         missing = unique(questions)
         bells = bells_for(missing)
+        doubles = False
         for attempt in range(_TRIES):
             try:
+                if doubles:
+                    missing = await self._still_missing(missing)
                 await self._publish(missing)
             except ApiError as error:
-                if error.err_code == _ALREADY_IN:
-                    missing = await self._still_missing(missing)
-                elif error.err_code == STORE_FAILED:
+                if error.err_code == STORE_FAILED:
                     if full := await self._full_lanes(missing, attempt):
                         return full
-                elif error.err_code in _TRY_AGAIN:
-                    await asyncio.sleep(_PAUSE_S * (1 + attempt) * random.random())
-                else:
+                elif error.err_code == _ALREADY_IN:
+                    doubles = True
+                elif error.err_code not in _TRY_AGAIN:
                     raise
+                await asyncio.sleep(_PAUSE_S * attempt * random.random())
             else:
                 await self.ring(bells)
                 return frozenset()
-        raise BusUnavailable("the broker has too many batches open at once")
+        raise BusUnavailable("the broker did not take a batch: too many are open at once")
 
     async def ring(self, bells: frozenset[str]) -> None:
         """Rings the bells of these workers, or of ``any``."""
@@ -94,13 +97,13 @@ class Submit:
         return [question for question, is_in in zip(questions, known, strict=True) if not is_in]
 
     async def _is_in(self, question: QueuedQuestion) -> bool:
-        """Asks without putting anything in: the broker looks for a double first, and
-        then refuses because no last message ever had this id."""
-        headers = {"Nats-Msg-Id": problem_id(question.rid, question.slot), "Nats-Expected-Last-Msg-Id": "-"}
+        """Asks without putting anything in: the broker's leader looks for a double
+        first, and then refuses an impossible rollup before it stores anything."""
+        headers = {"Nats-Msg-Id": problem_id(question.rid, question.slot), "Nats-Rollup": "none"}
         try:
             answer = await self._link.store(self._names.lane(question.lane), b"", headers)
         except ApiError as error:
-            if error.err_code != _WRONG_LAST_ID:
+            if error.err_code != _NO_ROLLUP:
                 raise
             return False
         return bool(answer.get("duplicate"))

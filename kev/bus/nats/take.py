@@ -21,6 +21,7 @@ from kev.bus.settings import BusSettings
 log = logging.getLogger(__name__)
 _ONE = b'{"batch":1,"no_wait":true}'
 _MARGIN = 0.05
+_PAUSE_S = 0.02
 _ACK, _NAK, _PROGRESS, _TERM = b"+ACK", b"-NAK", b"+WPI", b"+TERM"
 
 Bury = Callable[[bytes, str], Awaitable[None]]
@@ -84,14 +85,19 @@ class Take:
 
     async def _next(self, source: str) -> Msg | None:
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._names.queue_stream}.{self._names.durable(source)}"
-        try:
-            reply = await self._link.pull(subject, _ONE)
-        except NoResponders:
-            # The broker forgot an unused durable, or never had it.
-            self._ready.discard(source)
-            await self.prepare(source)
-            reply = await self._link.pull(subject, _ONE)
-        return None if status_of(reply) else reply
+        until = time.monotonic() + self._settings.request_timeout_s
+        while True:
+            try:
+                reply = await self._link.pull(subject, _ONE)
+            except NoResponders:
+                # The broker forgot an unused durable, or the new one has no leader yet.
+                if time.monotonic() > until:
+                    raise
+                self._ready.discard(source)
+                await asyncio.sleep(_PAUSE_S)
+                await self.prepare(source)
+            else:
+                return None if status_of(reply) else reply
 
     async def _reject(self, message: Msg, error: Exception) -> None:
         """Keeps what is no question for the operator, and ends it."""
