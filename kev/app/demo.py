@@ -34,7 +34,7 @@ from kev.domain.result import Frame, SlotResult
 from kev.wire.process import run_service, set_up_log
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "questions.jsonl"
-WIDTH = 120
+WIDTH = 140
 
 
 class DemoFailed(KevError):

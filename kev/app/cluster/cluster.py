@@ -89,18 +89,17 @@ class Cluster:
             BusUnavailable, ChildDied: something did not start; the text says what and why.
         """
         await self.broker.start()
-        aggregator = asyncio.create_task(self._start(self._aggregator()))
-        workers = [asyncio.create_task(self._start(self._worker(at))) for at in range(len(self._names))]
+        keepers = [self._aggregator(), *(self._worker(at) for at in range(len(self._names)))]
+        starting = [asyncio.create_task(self._start(keeper)) for keeper in keepers]
         try:
-            where = (await aggregator)["address"]
-            router = (await self._start(self._router(where)))["address"]
-            ready = await asyncio.gather(*workers)
+            aggregator, *workers = [facts["address"] for facts in await asyncio.gather(*starting)]
         finally:
-            for task in (aggregator, *workers):
+            for task in starting:
                 task.cancel()
-            await asyncio.gather(aggregator, *workers, return_exceptions=True)
-        addresses = {name: facts.get("address", "") for name, facts in zip(self._names, ready, strict=True)}
-        return Addresses(router, where, self.broker.url, addresses)
+            await asyncio.gather(*starting, return_exceptions=True)
+        # The router last: its first look at the fleet then shows all workers.
+        router = (await self._start(self._router(aggregator)))["address"]
+        return Addresses(router, aggregator, self.broker.url, dict(zip(self._names, workers, strict=True)))
 
     async def stop(self) -> None:
         """Ends everything: the door first, the broker last."""
