@@ -24,7 +24,8 @@ class BusSettings:
         namespace: First word of every subject and stream name; deployments
             that share a broker must differ in it.
         replicas: Copies of every stream: 1, 3 or 5.
-        queue_bound: Most questions in one lane, waiting and taken.
+        queue_bound: Most questions in one channel's queue, waiting and taken.
+        shared_lane_bound: The same for a shared lane; see ``shared_bound``.
         ack_wait_s: A question whose holder shows no progress for so long goes
             to somebody else.
         lease_s: A worker that has not beaten for so long is taken for dead.
@@ -51,6 +52,7 @@ class BusSettings:
     namespace: str = "kev"
     replicas: int = 1
     queue_bound: int = 64
+    shared_lane_bound: int = 1024
     ack_wait_s: float = 10.0
     lease_s: float = 5.0
     result_ttl_s: float = 3600.0
@@ -70,12 +72,22 @@ class BusSettings:
             raise InvalidArgument("namespace", "1 to 16 lower case letters and digits, a letter first")
         if self.replicas not in (1, 3, 5):
             raise InvalidArgument("replicas", f"1, 3 or 5, not {self.replicas}")
-        for name in ("queue_bound", "follow_buffer"):
+        for name in ("queue_bound", "shared_lane_bound", "follow_buffer"):
             if getattr(self, name) < 1:
                 raise InvalidArgument(name, "at least 1")
         for name in self.__slots__:
             if name.endswith("_s") and getattr(self, name) <= 0:
                 raise InvalidArgument(name, "more than 0 seconds")
+
+    @property
+    def shared_lane_subjects(self) -> int:
+        """How many subjects of ``queue_bound`` make up a shared lane."""
+        return -(-self.shared_lane_bound // self.queue_bound)
+
+    @property
+    def shared_bound(self) -> int:
+        """Most questions in a shared lane: ``shared_lane_bound``, rounded up to a multiple of ``queue_bound``."""
+        return self.shared_lane_subjects * self.queue_bound
 
     def check_timeout(self, longest_s: float) -> None:
         """Proves that a record outlives every question.

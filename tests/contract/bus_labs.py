@@ -14,7 +14,13 @@ from kev.bus.settings import BusSettings
 
 T = TypeVar("T")
 
-SHORT: dict[str, Any] = {"queue_bound": 8, "ack_wait_s": 0.8, "lease_s": 1.0, "result_ttl_s": 60.0}
+SHORT: dict[str, Any] = {
+    "queue_bound": 8,
+    "shared_lane_bound": 24,
+    "ack_wait_s": 0.8,
+    "lease_s": 1.0,
+    "result_ttl_s": 60.0,
+}
 _NAMESPACES = (f"t{number}" for number in itertools.count(1))
 
 

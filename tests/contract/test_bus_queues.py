@@ -54,6 +54,36 @@ async def test_shared_lanes(bus, lane):
     assert [one.slot for one in await drain(bus, lane.source)] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("lane", [EXPRESS, OVERFLOW, BACKGROUND], ids=str)
+async def test_a_shared_lane_has_a_bound_of_its_own(bus, lane):
+    rid = new_rid()
+    sizes = [1, 9, 1, 5, 7]
+    for size, first in zip(sizes, (0, 1, 10, 11, 16), strict=True):
+        assert await bus.enqueue(questions(rid, size, lane, first)) == frozenset()
+    assert await bus.enqueue(questions(rid, 2, lane, 23)) == frozenset({lane})
+    assert await bus.enqueue(questions(rid, 1, lane, 23)) == frozenset()
+    assert await bus.depths() == {lane: 24}
+    assert await bus.enqueue(questions(rid, 1, lane, 24)) == frozenset({lane})
+    assert [one.slot for one in await drain(bus, lane.source)] == list(range(24))
+
+
+async def test_a_shared_lane_takes_a_set_larger_than_a_channels_queue(bus):
+    assert await bus.enqueue(questions(new_rid(), 24, BACKGROUND)) == frozenset()
+    assert await bus.enqueue(questions(new_rid(), 25, EXPRESS)) == frozenset({EXPRESS})
+    assert await bus.depths() == {BACKGROUND: 24}
+
+
+async def test_room_that_became_free_in_a_shared_lane_is_used(bus):
+    """Whatever the order in which questions leave."""
+    rid = new_rid()
+    await bus.enqueue(questions(rid, 24, OVERFLOW))
+    taken = [await bus.take("overflow") for _ in range(24)]
+    for one in taken[::3]:
+        await one.ack()
+    assert await bus.enqueue(questions(rid, 8, OVERFLOW, first=100)) == frozenset()
+    assert await bus.depths() == {OVERFLOW: 24}
+
+
 async def test_a_full_lane_refuses_and_is_named(bus):
     rid = new_rid()
     assert await bus.enqueue(questions(rid, 8, W0)) == frozenset()

@@ -60,7 +60,7 @@ async def test_more_batches_at_once_than_the_broker_keeps_open(server: LocalNats
 
 
 async def test_a_lane_that_many_fill_at_once_stays_within_its_bound(server: LocalNats):
-    buses = [await connect(server, namespace="fill", queue_bound=16) for _ in range(2)]
+    buses = [await connect(server, namespace="fill", queue_bound=8, shared_lane_bound=16) for _ in range(2)]
     sets = [questions(new_rid(), 3, OVERFLOW) for _ in range(20)]
     refused = await asyncio.gather(*(buses[n % 2].enqueue(one) for n, one in enumerate(sets)))
     assert set(refused) == {frozenset(), frozenset({OVERFLOW})}

@@ -56,7 +56,13 @@ class MemoryBus:
         self.settings = s
         self.stats = BusStats()
         self._now, self._now_ms = monotonic, wall_ms
-        self._queues = Queues(s.queue_bound, s.ack_wait_s, s.dedupe_window_s, s.question_grace_s)
+        self._queues = Queues(
+            s.queue_bound,
+            s.shared_bound,
+            ack_wait_s=s.ack_wait_s,
+            dedupe_window_s=s.dedupe_window_s,
+            grace_s=s.question_grace_s,
+        )
         self._records = Records(s.result_ttl_s)
         self._leases: Expiring[str, WorkerLease] = Expiring(s.lease_s)
         self._dead: Expiring[tuple[str, int], DeadLetter] = Expiring(s.dead_letter_ttl_s)

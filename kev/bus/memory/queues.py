@@ -36,8 +36,11 @@ class Source:
 class Queues:
     """The state of all lanes. Seconds are monotonic, milliseconds are Unix time."""
 
-    def __init__(self, bound: int, ack_wait_s: float, dedupe_window_s: float, grace_s: float) -> None:
+    def __init__(
+        self, bound: int, shared_bound: int, *, ack_wait_s: float, dedupe_window_s: float, grace_s: float
+    ) -> None:
         self._bound = bound
+        self._shared_bound = shared_bound
         self._ack_wait_s = ack_wait_s
         self._window_s = dedupe_window_s
         self._grace_ms = int(grace_s * 1000)
@@ -52,7 +55,7 @@ class Queues:
         self._tidy(now, now_ms)
         new = [question for question in questions if (question.rid, question.slot) not in self._seen]
         wanted = Counter(question.lane for question in new)
-        full = frozenset(lane for lane, count in wanted.items() if self._depths[lane] + count > self._bound)
+        full = frozenset(lane for lane, count in wanted.items() if self._depths[lane] + count > self._room(lane))
         if not full:
             for question in new:
                 self._add(question, now)
@@ -95,6 +98,9 @@ class Queues:
         """Questions per lane that is not empty."""
         self._tidy(now, now_ms)
         return {lane: depth for lane, depth in self._depths.items() if depth}
+
+    def _room(self, lane: Lane) -> int:
+        return self._shared_bound if lane.shared else self._bound
 
     def _add(self, question: QueuedQuestion, now: float) -> None:
         self._numbers += 1

@@ -55,22 +55,21 @@ class Names:
         """All lanes."""
         return f"{self.ns}.q.>"
 
-    def lane(self, lane: Lane) -> str:
-        """A lane's subject."""
-        return f"{self.ns}.q.{lane.source}" + ("" if lane.shared else f".{lane.channel}")
+    def lane(self, lane: Lane, number: int = 0) -> str:
+        """A channel's subject, or one of the subjects of a shared lane."""
+        return f"{self.ns}.q.{lane.source}.{number if lane.shared else lane.channel}"
 
-    def lane_of(self, subject: str) -> Lane | None:
+    def lane_of(self, subject: str) -> tuple[Lane, int] | None:
         """The reverse of ``lane``; None for a subject that is none."""
         words = subject.split(".")[2:]
-        if len(words) == 1 and words[0] in SHARED_LANES:
-            return Lane(words[0])
-        if len(words) == 2 and words[1].isdecimal():
-            return Lane(words[0], int(words[1]))
-        return None
+        if len(words) != 2 or not words[1].isdecimal():
+            return None
+        number = int(words[1])
+        return (Lane(words[0]), number) if words[0] in SHARED_LANES else (Lane(words[0], number), 0)
 
     def source(self, source: str) -> str:
         """What a source's durable filters."""
-        return f"{self.ns}.q.{source}" + ("" if source in SHARED_LANES else ".*")
+        return f"{self.ns}.q.{source}.*"
 
     def durable(self, source: str) -> str:
         """A source's durable consumer."""

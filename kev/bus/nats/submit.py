@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from kev.bus.checks import bells_for, unique
 from kev.bus.messages import Lane, QueuedQuestion, encode
 from kev.bus.nats.link import STORE_FAILED, ApiError, Headers, Link
+from kev.bus.nats.shards import by_lane, fill, spread
 from kev.bus.nats.subjects import Names
 from kev.bus.settings import BusSettings
 from kev.domain.errors import BusUnavailable
@@ -21,6 +22,9 @@ _ALREADY_IN = 10201
 # A double that is being put in right now, a batch that lost its beginning, too many open batches.
 _TRY_AGAIN = (10158, 10176, 10210)
 _NO_ROLLUP = 10111
+_TRIES_WITH_ROOM = 4
+
+Depths = dict[tuple[Lane, int], int]
 _TRIES = 20
 _PAUSE_S = 0.02
 
@@ -32,6 +36,8 @@ class Submit:
         self._link = link
         self._names = names
         self._bound = settings.queue_bound
+        self._shared_bound = settings.shared_bound
+        self._subjects = settings.shared_lane_subjects
         self._grace_ms = int(settings.question_grace_s * 1000)
 
     async def enqueue(self, questions: Sequence[QueuedQuestion]) -> frozenset[Lane]:
@@ -39,14 +45,16 @@ class Submit:
         missing = unique(questions)
         bells = bells_for(missing)
         doubles = False
+        depths: Depths | None = None
         for attempt in range(_TRIES):
             try:
                 if doubles:
                     missing = await self._still_missing(missing)
-                await self._publish(missing)
+                await self._publish(missing, self._numbers(missing, depths))
             except ApiError as error:
                 if error.err_code == STORE_FAILED:
-                    if full := await self._full_lanes(missing, attempt):
+                    depths = await self._subject_depths()
+                    if full := self._full_lanes(missing, depths, attempt):
                         return full
                 elif error.err_code == _ALREADY_IN:
                     doubles = True
@@ -65,18 +73,28 @@ class Submit:
 
     async def depths(self) -> Mapping[Lane, int]:
         """See ``Bus.depths``: one call, however many lanes."""
+        return by_lane((await self._subject_depths()).items())
+
+    async def _subject_depths(self) -> Depths:
         request = {"subjects_filter": self._names.queues}
         info = await self._link.api(f"STREAM.INFO.{self._names.queue_stream}", request)
         counts = (info["state"].get("subjects") or {}).items()
-        lanes = ((self._names.lane_of(subject), depth) for subject, depth in counts)
-        return {lane: depth for lane, depth in lanes if lane is not None}
+        places = ((self._names.lane_of(subject), depth) for subject, depth in counts)
+        return {place: depth for place, depth in places if place is not None}
 
-    async def _publish(self, questions: Sequence[QueuedQuestion]) -> None:
+    def _numbers(self, questions: Sequence[QueuedQuestion], depths: Depths | None) -> list[int]:
+        """Which subject of its lane each question goes to: any, until one was full."""
+        lanes = [question.lane for question in questions]
+        if depths is None:
+            return spread(lanes, self._subjects, random.randrange(self._subjects))
+        return fill(lanes, self._subjects, depths)
+
+    async def _publish(self, questions: Sequence[QueuedQuestion], numbers: Sequence[int]) -> None:
         """One atomic publish. The first message is answered, so that a broker that
         takes no batch now is known before the rest is sent; the last one commits."""
         batch, last = secrets.token_hex(16), len(questions)
-        for number, question in enumerate(questions, start=1):
-            subject, headers = self._names.lane(question.lane), self._headers(question)
+        for number, (question, place) in enumerate(zip(questions, numbers, strict=True), start=1):
+            subject, headers = self._names.lane(question.lane, place), self._headers(question)
             if last > 1:
                 headers |= {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(number)}
                 if number == last:
@@ -108,12 +126,13 @@ class Submit:
             return False
         return bool(answer.get("duplicate"))
 
-    async def _full_lanes(self, questions: Sequence[QueuedQuestion], attempt: int) -> frozenset[Lane]:
+    def _full_lanes(self, questions: Sequence[QueuedQuestion], depths: Depths, attempt: int) -> frozenset[Lane]:
         """The broker does not say which lane was full. None is, when a question left
         in between: then it is worth another try, but not for ever."""
-        wanted = Counter(question.lane for question in questions)
-        depths = await self.depths()
-        load = {lane: depths.get(lane, 0) + count for lane, count in wanted.items()}
-        most = max(load.values())
-        least = self._bound + 1 if attempt < 3 else most
-        return frozenset(lane for lane, count in load.items() if count >= least)
+        wanted, lanes = Counter(question.lane for question in questions), by_lane(depths.items())
+        room = {lane: self._room(lane) - lanes.get(lane, 0) - count for lane, count in wanted.items()}
+        least = 0 if attempt < _TRIES_WITH_ROOM else min(room.values()) + 1
+        return frozenset(lane for lane, left in room.items() if left < least)
+
+    def _room(self, lane: Lane) -> int:
+        return self._shared_bound if lane.shared else self._bound
