@@ -41,7 +41,9 @@ async def serve(settings: Settings) -> None:
 
 
 async def _serve(settings: Settings, bus: Bus, model: LoadedModel, worker_id: str) -> None:
-    metrics = WorkerMetrics(settings.router.channel_pool_size, model.backend.pages, REGISTRY)
+    metrics = WorkerMetrics(
+        settings.router.channel_pool_size, model.backend.pages, REGISTRY, buckets=settings.router.hash_buckets
+    )
     worker = Worker(
         bus,
         settings,

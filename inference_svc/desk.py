@@ -60,6 +60,7 @@ class Desk:
         self._by_ticket: dict[int, Live] = {}
         self._by_channel: dict[int, Live] = {}
         self._news = _News()
+        self._checks = 0
 
     @property
     def idle(self) -> bool:
@@ -115,6 +116,7 @@ class Desk:
     def report(self, plan: Plan | None, seconds: float) -> Report:
         """What happened since the last report."""
         news, self._news = self._news, _News()
+        checks, self._checks = self._checks, 0
         return Report(
             texts=tuple(news.texts),
             ends=tuple(news.ends),
@@ -124,12 +126,16 @@ class Desk:
             seconds=seconds,
             phases=self._scheduler.phases(),
             pages_free=self._memory.available,
+            prefill_rows=sum(step.count for step in plan.steps if step.of_prompt) if plan else 0,
+            pages_prefix=self._memory.prefix_pages,
+            checks=checks,
         )
 
     def check(self) -> None:
         """Scrubs what is left and checks that no page is lost or in two tables; for idle moments."""
         self._tend_pages()
         self._memory.check()
+        self._checks += 1
 
     def _tend_pages(self) -> None:
         """Does to the store what the page tables call for, in their order."""

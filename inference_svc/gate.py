@@ -13,6 +13,8 @@ from kev.bus.port import Bus
 from kev.domain.outcome import FinishReason
 
 MOST_STRIKES = 3
+CRASHED = "crashed"
+"""Reason of a question that became a dead letter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Gate:
             return Verdict(alone=True)
         detail = f"taken {held.taken.attempt} times without an end; it is not tried again"
         await persist(lambda: self._bus.dead_letter(question, detail, strikes), "dead letter")
-        return self._final(FinishReason.ERROR, "crashed", detail)
+        return self._final(FinishReason.ERROR, CRASHED, detail)
 
     async def _foreign(self, held: Held) -> Verdict:
         """A prompt of another tokenizer: for a worker that has it, if one lives."""

@@ -69,6 +69,11 @@ class Memory:
         """Free pages."""
         return self._allocator.available
 
+    @property
+    def prefix_pages(self) -> int:
+        """Pages of stored prefixes."""
+        return sum(len(prefix.run.table) for prefix in self._prefixes.values())
+
     def limit_of(self, job: Job) -> int:
         """Most tokens of prompt and answer together.
 

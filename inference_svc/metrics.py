@@ -1,57 +1,121 @@
-"""What a worker tells Prometheus: ``kev_inference_*``."""
+"""What a worker tells Prometheus: ``kev_inference_*``. Labels are bounded: never a request, never a tenant."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from inference_svc.channels import Phase
+from inference_svc.gate import CRASHED
 from inference_svc.report import End, Report
+from kev.domain.outcome import Outcome
+from kev.wire.labels import bucket_label
 
 LADDER_S = (0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+QUEUE_LADDER_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Shorter, because there is one per bucket."""
+PACK_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
 class WorkerMetrics:
     """One worker's metrics.
 
     Args:
+        buckets: ``router.hash_buckets``, for the labels.
         registry: Where they are registered; None makes one of their own.
     """
 
-    def __init__(self, channels: int, pages: int, registry: CollectorRegistry | None = None) -> None:
+    def __init__(
+        self, channels: int, pages: int, registry: CollectorRegistry | None = None, *, buckets: int = 64
+    ) -> None:
         self.registry = registry = CollectorRegistry() if registry is None else registry
-        self._channels = channels
+        self._channels, self._pages, self._buckets = channels, pages, buckets
+        self._forwards(registry)
+        self._questions(registry)
+        self._state(registry)
+        self.pages.set(pages)
+        self._set_regions(free=pages, prefix=0)
+        self.states.labels(Phase.FREE.value).set(channels)
+
+    def _forwards(self, registry: CollectorRegistry) -> None:
         self.forwards = Counter("kev_inference_forwards", "Forwards.", registry=registry)
-        self.rows = Counter("kev_inference_rows", "Rows computed.", registry=registry)
+        self.rows = Counter(
+            "kev_inference_rows", "Rows computed: of prompts or of answers.", ["kind"], registry=registry
+        )
         self.pack = Histogram(
-            "kev_inference_pack_channels",
-            "Channels in one forward.",
-            buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
+            "kev_inference_pack_channels", "Channels in one forward.", buckets=PACK_SIZES, registry=registry
+        )
+        self.pack_rows = Histogram(
+            "kev_inference_pack_rows", "Rows in one forward.", buckets=PACK_SIZES, registry=registry
+        )
+        self.forward_seconds = _duration(
+            "forward", "One forward, sampling included: of prompts, of answers, or mixed.", registry, ["phase"]
+        )
+        self.answer_seconds = _duration("answer", "From a channel's start to its end.", registry)
+        self.tokens = Counter("kev_inference_tokens", "Tokens of answers.", registry=registry)
+        for kind in ("prefill", "decode"):
+            self.rows.labels(kind)
+        for phase in ("prefill", "decode", "mixed"):
+            self.forward_seconds.labels(phase)
+
+    def _questions(self, registry: CollectorRegistry) -> None:
+        self.ends = Counter("kev_inference_slots", "Runs by the way they ended.", ["reason"], registry=registry)
+        self.outcomes = Counter("kev_inference_outcomes", "Outcomes written.", ["status"], registry=registry)
+        self.branches = Counter(
+            "kev_inference_questions", "Questions run, by routing branch.", ["branch"], registry=registry
+        )
+        self.by_channel = Counter(
+            "kev_inference_channel_questions", "Questions run, by channel.", ["channel"], registry=registry
+        )
+        self.queue_seconds = Histogram(
+            "kev_inference_queue_seconds",
+            "Acceptance of a question to its start, by hash bucket.",
+            ["bucket"],
+            buckets=QUEUE_LADDER_S,
             registry=registry,
         )
-        self.forward_seconds = _duration("forward", "One forward, sampling included.", registry)
-        self.first_piece_seconds = _duration("first_text", "From a channel's start to its first text.", registry)
-        self.answer_seconds = _duration("answer", "From a channel's start to its end.", registry)
+        self.retaken = Counter(
+            "kev_inference_retaken_questions", "Questions that a worker had taken before.", registry=registry
+        )
+        self.dead_letters = Counter(
+            "kev_inference_dead_letters", "Questions that ended as dead letters.", registry=registry
+        )
+
+    def _state(self, registry: CollectorRegistry) -> None:
         self.states = Gauge("kev_inference_channels", "Channels by state.", ["state"], registry=registry)
-        self.pages_free = Gauge("kev_inference_kv_free_pages", "Free KV pages.", registry=registry)
         self.pages = Gauge("kev_inference_kv_pages", "KV pages.", registry=registry)
-        self.ends = Counter("kev_inference_slots", "Runs by the way they ended.", ["reason"], registry=registry)
-        self.tokens = Counter("kev_inference_tokens", "Tokens of answers.", registry=registry)
-        self.strikes = Counter("kev_inference_strikes", "Questions taken again after a strike.", registry=registry)
-        self.pages.set(pages)
-        self.pages_free.set(pages)
-        self.states.labels(Phase.FREE.value).set(channels)
+        self.regions = Gauge(
+            "kev_inference_kv_region_pages", "KV pages: free, of channels, of prefixes.", ["region"], registry=registry
+        )
+        self.integrity = Counter(
+            "kev_inference_integrity_checks",
+            "Checks that no page is lost or shared by mistake.",
+            ["result"],
+            registry=registry,
+        )
+        self.self_tests = Gauge(
+            "kev_inference_self_test_passed", "Whether packed equalled alone at the start: 1, or 0.", registry=registry
+        )
+        for result in ("passed", "failed"):
+            self.integrity.labels(result)
 
     def turn(self, report: Report) -> None:
         """Counts one turn of the core."""
         if report.forward:
+            prefill, decode = report.prefill_rows, report.rows - report.prefill_rows
             self.forwards.inc()
-            self.rows.inc(report.rows)
+            self.rows.labels("prefill").inc(prefill)
+            self.rows.labels("decode").inc(decode)
             self.pack.observe(report.channels)
-            self.forward_seconds.observe(report.seconds)
-        for phase in (Phase.PARKED, Phase.PREFILL, Phase.DECODE):
-            self.states.labels(phase.value).set(report.phases[phase])
+            self.pack_rows.observe(report.rows)
+            phase = "mixed" if prefill and decode else "prefill" if prefill else "decode"
+            self.forward_seconds.labels(phase).observe(report.seconds)
+        for phase_ in (Phase.PARKED, Phase.PREFILL, Phase.DECODE):
+            self.states.labels(phase_.value).set(report.phases[phase_])
         self.states.labels(Phase.FREE.value).set(self._channels - report.phases.total())
-        self.pages_free.set(report.pages_free)
+        self._set_regions(free=report.pages_free, prefix=report.pages_prefix)
+        self.checked("passed", report.checks)
 
     def end(self, end: End) -> None:
         """Counts one run's end."""
@@ -60,6 +124,29 @@ class WorkerMetrics:
         if end.started is not None:
             self.answer_seconds.observe(end.ended - end.started)
 
+    def settled(self, outcome: Outcome) -> None:
+        """Counts an outcome that this worker wrote."""
+        audit = outcome.audit
+        self.outcomes.labels(outcome.status.value).inc()
+        self.dead_letters.inc(outcome.reason == CRASHED)
+        self.retaken.inc(outcome.attempt > 1)
+        if audit.channel:
+            self.branches.labels(audit.branch).inc()
+            self.by_channel.labels(str(audit.channel_id)).inc()
+            self.queue_seconds.labels(bucket_label(audit.bucket, self._buckets)).observe(audit.queued_ms / 1000)
 
-def _duration(thing: str, text: str, registry: CollectorRegistry) -> Histogram:
-    return Histogram(f"kev_inference_{thing}_seconds", text, buckets=LADDER_S, registry=registry)
+    def self_test(self, passed: bool) -> None:
+        """The start-up self-test's result."""
+        self.self_tests.set(passed)
+
+    def checked(self, result: str, times: int = 1) -> None:
+        """Integrity checks of the page tables: ``passed`` or ``failed``."""
+        self.integrity.labels(result).inc(times)
+
+    def _set_regions(self, *, free: int, prefix: int) -> None:
+        for region, pages in (("free", free), ("prefix", prefix), ("channel", self._pages - free - prefix)):
+            self.regions.labels(region).set(pages)
+
+
+def _duration(thing: str, text: str, registry: CollectorRegistry, labels: Sequence[str] = ()) -> Histogram:
+    return Histogram(f"kev_inference_{thing}_seconds", text, labels, buckets=LADDER_S, registry=registry)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 
 
-class OutOfPages(RuntimeError):  # noqa: N818 - the name says what happened
+class OutOfPages(RuntimeError):
     """Fewer pages are free than were asked for; nothing was given."""
 
 
@@ -112,7 +112,7 @@ class PageAllocator:
         count = Counter(self._free)
         for pages in self._private.values():
             count.update(pages)
-        count.update(self._shared)
+        count.update(iter(self._shared))  # the pages: a mapping would be read as counts
         double = sorted(page for page, times in count.items() if times > 1)
         if double:
             raise IntegrityError(f"pages {double} are in more than one place")

@@ -64,9 +64,12 @@ class Report:
     Attributes:
         forward: Number of the forward; 0 if the turn had none.
         rows, channels: Its size.
+        prefill_rows: Rows of prompts; the others are of answers.
         seconds: How long it took, sampling included.
         phases: Runs by phase after it.
         pages_free: Free KV pages after it.
+        pages_prefix: KV pages of stored prefixes.
+        checks: Integrity checks of the page tables since the last report.
     """
 
     texts: tuple[Text, ...]
@@ -77,3 +80,6 @@ class Report:
     seconds: float = 0.0
     phases: Counter[Phase] = field(default_factory=Counter)
     pages_free: int = 0
+    prefill_rows: int = 0
+    pages_prefix: int = 0
+    checks: int = 0

@@ -36,11 +36,18 @@ class ForwardLimits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """A run's part in a forward: its next ``count`` tokens; ``wanted`` is 1 when a new token comes of it."""
+    """A run's part in a forward.
+
+    Attributes:
+        count: Its next so many tokens are computed.
+        wanted: 1 when a new token comes of it, else 0.
+        of_prompt: Whether they are a prompt's tokens.
+    """
 
     run: Run
     count: int
     wanted: int
+    of_prompt: bool = False
 
     def span(self) -> Span:
         """The rows, for the backend."""
@@ -150,4 +157,4 @@ class Scheduler:
             count = min(run.pending, left)
             if count:
                 left -= count
-                yield Step(run, count, int(count == run.pending and run.job.max_tokens > 0))
+                yield Step(run, count, int(count == run.pending and run.job.max_tokens > 0), run.prefilling)

@@ -164,6 +164,7 @@ class Serving:
         if held.fate is Fate.ANSWER and end is not None:
             outcome = outcome_of(held, end, self._identity, self._now())
             await settle_and_ack(self._bus, held.taken, outcome)
+            self._metrics.settled(outcome)
             self.finished += 1
         elif held.fate is Fate.DROP:
             await ack(held.taken)

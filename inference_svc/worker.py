@@ -19,6 +19,7 @@ from inference_svc.gate import Gate
 from inference_svc.intake import Intake
 from inference_svc.metrics import WorkerMetrics
 from inference_svc.outcomes import Now
+from inference_svc.pages import IntegrityError
 from inference_svc.report import Report
 from inference_svc.self_test import SelfTestFailed, tested
 from inference_svc.serving import Serving
@@ -76,7 +77,9 @@ class Worker:
         self._backend = backend
         self._clock = clock or Clock()
         self._self_test = self_test
-        self._metrics = metrics or WorkerMetrics(settings.router.channel_pool_size, backend.pages)
+        self._metrics = metrics or WorkerMetrics(
+            settings.router.channel_pool_size, backend.pages, buckets=settings.router.hash_buckets
+        )
         self._subscriptions: list[Subscription] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = asyncio.Event()
@@ -105,6 +108,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self.core.start()
         passed = await self._test()
+        self._metrics.self_test(passed)
         levels = levels_of(self._settings, strict=passed)
         if not levels:
             raise NotServed(f"isolation.level strict is not served: {self.self_test_line}")
@@ -242,6 +246,8 @@ class Worker:
 
     def _receive(self, report: Report) -> None:
         if self.core.broken is not None:
+            if isinstance(self.core.broken, IntegrityError):
+                self._metrics.checked("failed")
             self._closed.set()
         elif self.state != "closed":
             self.pages_free = report.pages_free
