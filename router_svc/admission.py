@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -131,13 +132,19 @@ def digest_of(batch: Batch) -> str:
 def _told(value: msgspec.Struct) -> dict[str, Any]:
     """Fields that differ from their default, with the structs in them told likewise."""
     told: dict[str, Any] = {}
-    for field in msgspec.structs.fields(value):
-        item = getattr(value, field.name)
-        if item == field.default:
+    for name, default in _fields_of(type(value)):
+        item = getattr(value, name)
+        if item is default or item == default:
             continue
         if isinstance(item, msgspec.Struct):
             item = _told(item)
         elif isinstance(item, tuple):
             item = [_told(part) if isinstance(part, msgspec.Struct) else part for part in item]
-        told[field.name] = item
+        told[name] = item
     return told
+
+
+@cache
+def _fields_of(kind: type[msgspec.Struct]) -> tuple[tuple[str, Any], ...]:
+    """Names and defaults of a struct's fields."""
+    return tuple((field.name, field.default) for field in msgspec.structs.fields(kind))

@@ -148,8 +148,7 @@ class Placer:
                 self._assigner.full(lane)
             return False
         loads.confirm(lanes)
-        for _, placement in chosen:
-            metrics.PLACED.labels(placement.branch.value).inc()
+        metrics.observe_placed((question.bucket, placement.branch, placement.lane) for question, placement in chosen)
         return True
 
     def _show_line(self) -> None:

@@ -97,13 +97,13 @@ class Router:
     ) -> None:
         self._bus, self._settings, self._tokenizer, self._clock = bus, settings, tokenizer, clock
         route = settings.router
+        metrics.configure(route.hash_buckets, settings.bus.queue_bound, settings.aggregator.timeout_ms / 1000)
         self._limits = Limits(settings.isolation.level, route.max_timeout_ms, route.max_text_chars)
         self._preparer = Preparer(settings, tokenizer, self._limits, bucketing(route.strategy, route.hash_buckets))
         self._assigner = Assigner(
             load_factor=route.load_factor,
             queue_bound=settings.bus.queue_bound,
-            # The broker holds every lane to one bound, the shared ones too.
-            shared_bound=min(settings.bus.shared_lane_bound, settings.bus.queue_bound),
+            shared_bound=settings.bus.shared_lane_bound,
             virtual_nodes=route.virtual_nodes,
             rng=rng or random.Random(),
         )
