@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import nats
 import pytest
@@ -12,6 +13,8 @@ from nats_support import connect, until
 from bus_makers import lease, manifest, new_rid, outcome, questions  # isort: skip
 from kev.bus.messages import Lane, Piece
 from kev.bus.nats.server import LocalNats
+from kev.domain.errors import Overloaded
+from kev.domain.outcome import Outcome
 
 W0 = Lane("w", 0)
 
@@ -146,3 +149,28 @@ async def test_catch_up_does_not_wait_for_ever(server: LocalNats):
     async with asyncio.timeout(10):
         assert await bus.catch_up(rid) == (Piece(1, 1, "a/0", 0, "text"),)
     await bus.close()
+
+
+async def test_a_full_disk_refuses_new_work_and_loses_none(tmp_path: Path):
+    small = tmp_path / "small.conf"
+    small.write_text(f'jetstream {{ store_dir: "{tmp_path}/store", max_file_store: 300KB }}\n')
+    with LocalNats(tmp_path / "nats", include=small) as server:
+        bus = await connect(server, queue_bound=1000)
+        rid = new_rid()
+        await bus.open_request(manifest(rid, slots=20))
+        tried = await asyncio.gather(
+            *(bus.settle(outcome(rid, slot, "x" * 30_000)) for slot in range(20)), return_exceptions=True
+        )
+        assert {type(one) for one in tried} == {Outcome, Overloaded}
+        record = await bus.request(rid)
+        assert record.outcomes == {slot: one for slot, one in enumerate(tried) if isinstance(one, Outcome)}
+        for _ in range(100):
+            before = await bus.depths()
+            try:
+                assert await bus.enqueue(questions(new_rid(), 10, W0)) == frozenset()
+            except Overloaded:
+                break
+        else:
+            raise AssertionError("a disk of 300 KB took 100 batches")
+        assert await bus.depths() == before
+        await bus.close()

@@ -26,7 +26,8 @@ from kev.bus.messages import (
 )
 from kev.bus.nats.dead import Dead
 from kev.bus.nats.fleet import Fleet
-from kev.bus.nats.link import Link, Listening
+from kev.bus.nats.link import Link
+from kev.bus.nats.listening import Listening
 from kev.bus.nats.results import Results
 from kev.bus.nats.stream import Streaming
 from kev.bus.nats.subjects import Names

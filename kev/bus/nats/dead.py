@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Sequence
 
 import msgspec
 from nats.aio.msg import Msg
 
 from kev.bus.messages import DeadLetter, QueuedQuestion, decode, encode
-from kev.bus.nats.link import Link, status_of
+from kev.bus.nats.link import Link
+from kev.bus.nats.replies import ended, status_of
 from kev.bus.nats.subjects import Names
 from kev.domain.ids import problem_id
 
@@ -44,13 +44,9 @@ class Dead:
     async def letters(self, most: int = 1000) -> tuple[DeadLetter, ...]:
         """Dead letters, oldest first, without what could not be decoded; for the operator."""
         request = json.dumps({"seq": 1, "batch": most, "next_by_subj": self._names.dead}).encode()
-        replies = await self._link.gather(f"$JS.API.DIRECT.GET.{self._names.dead_stream}", request, _ended)
+        replies = await self._link.gather(f"$JS.API.DIRECT.GET.{self._names.dead_stream}", request, ended)
         letters = (_letter(reply) for reply in replies if not status_of(reply))
         return tuple(letter for letter in letters if letter is not None)
-
-
-def _ended(replies: Sequence[Msg]) -> bool:
-    return status_of(replies[-1]) != ""
 
 
 def _letter(reply: Msg) -> DeadLetter | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
@@ -14,7 +14,8 @@ from nats.aio.msg import Msg
 from kev.bus.checks import check_worker
 from kev.bus.feed import BusStats
 from kev.bus.messages import WorkerLease, decode, encode
-from kev.bus.nats.link import Link, status_of
+from kev.bus.nats.link import Link
+from kev.bus.nats.replies import ended, status_of
 from kev.bus.nats.subjects import Names
 
 _GONE = {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}
@@ -101,7 +102,7 @@ class Fleet:
             await self._link.flush()
             request = json.dumps({"multi_last": [self._names.beat("*")]}).encode()
             subject = f"$JS.API.DIRECT.GET.{self._names.fleet_stream}"
-            replies = await self._link.gather(subject, request, _ended)
+            replies = await self._link.gather(subject, request, ended)
             info = await self._link.api(f"STREAM.INFO.{self._names.fleet_stream}")
         except BaseException:
             await listening.close()
@@ -123,10 +124,6 @@ class Fleet:
             self._beats.beat(decode(message.data, WorkerLease), at)
         except (msgspec.MsgspecError, ValueError):
             self._stats.undecodable += 1
-
-
-def _ended(replies: Sequence[Msg]) -> bool:
-    return status_of(replies[-1]) != ""
 
 
 def _seconds(stamp: str) -> float:

@@ -10,39 +10,24 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription as NatsSubscription
 
 from kev.bus.feed import BusStats
 from kev.bus.nats.connect import addresses, connect_client
+from kev.bus.nats.listening import Hear, Listening
+from kev.bus.nats.replies import NoResponders, answer_of, status_of, unavailable
 from kev.bus.settings import BusSettings
-from kev.domain.errors import BusUnavailable, Overloaded
+from kev.domain.errors import BusUnavailable
 
 log = logging.getLogger(__name__)
 Headers = dict[str, str]
-Hear = Callable[[Msg], Awaitable[None] | None]
-
-STORE_FAILED = 10077
 _MOST_ASKED = 64
-_NO_ROOM = (10023, 10028, 10047)
-
-
-class ApiError(Exception):
-    """The broker's refusal. ``err_code`` is its five-digit code."""
-
-    def __init__(self, err_code: int, description: str) -> None:
-        super().__init__(f"{description} ({err_code})")
-        self.err_code = err_code
-        self.description = description
-
-
-class NoResponders(BusUnavailable):
-    """Nobody listens to the subject: no such consumer, or a stream without a leader."""
+_MOST_PENDING = 4_000_000
 
 
 class Link:
@@ -56,7 +41,7 @@ class Link:
         self._stats = stats
         # A thousand requests at once wait here and not in the broker, where they would time out.
         self._asking = asyncio.Semaphore(_MOST_ASKED)
-        self._listenings: dict[Listening, str] = {}
+        self._listenings: set[Listening] = set()
         self._revival: asyncio.Task[None] | None = None
         self._ended = False
         self.on_lost: list[Callable[[], None]] = []
@@ -96,7 +81,7 @@ class Link:
             try:
                 return await self._client.request(subject, payload, timeout=self._timeout_s, headers=headers)
             except nats.errors.NoRespondersError:
-                raise NoResponders(self._text(f"nobody serves {subject}")) from None
+                raise self._nobody(subject) from None
             except (nats.errors.Error, OSError, TimeoutError) as error:
                 raise self._unavailable(error) from None
 
@@ -108,7 +93,7 @@ class Link:
             BusUnavailable: not answered.
         """
         reply = await self.ask(f"$JS.API.{subject}", b"" if request is None else json.dumps(request).encode())
-        return self._answer(reply)
+        return answer_of(reply, self._where)
 
     async def store(self, subject: str, payload: bytes, headers: Headers | None = None) -> dict[str, Any]:
         """Publishes into a stream and returns its acknowledgement.
@@ -118,7 +103,7 @@ class Link:
             Overloaded: the broker has no room on its disk.
             BusUnavailable: not answered; it may have been stored all the same.
         """
-        return self._answer(await self.ask(subject, payload, headers))
+        return answer_of(await self.ask(subject, payload, headers), self._where)
 
     async def pull(self, subject: str, payload: bytes) -> Msg:
         """One request whose reply keeps its own subject, so that it needs an inbox
@@ -128,10 +113,10 @@ class Link:
             reply = await self._client.request(subject, payload, timeout=self._timeout_s, old_style=True)
         except (nats.errors.Error, OSError, TimeoutError) as error:
             if isinstance(error, nats.errors.NoRespondersError):
-                raise NoResponders(self._text(f"nobody serves {subject}")) from None
+                raise self._nobody(subject) from None
             raise self._unavailable(error) from None
         if status_of(reply) == "503":
-            raise NoResponders(self._text(f"nobody serves {subject}"))
+            raise self._nobody(subject)
         return reply
 
     async def gather(
@@ -174,10 +159,13 @@ class Link:
             raise self._unavailable(error) from None
 
     async def send(self, subject: str, payload: bytes = b"") -> None:
-        """Publishes what may be lost: an absent broker is counted, not raised."""
-        if self._client.is_closed:
+        """Publishes what may be lost: with a broker that is absent, or does not read,
+        it is dropped and counted, not raised."""
+        if self._ended:
             self.check()
         try:
+            if self._client.pending_data_size > _MOST_PENDING:
+                raise unavailable(self._where, "it does not read")
             await self.publish(subject, payload)
         except BusUnavailable:
             self._stats.unsent += 1
@@ -186,12 +174,11 @@ class Link:
     async def listen(self, subject: str, hear: Hear) -> Listening:
         """Calls ``hear`` for every message, also after a reconnect. What it raises is logged."""
         self.check()
-        listening = Listening(hear, self._listenings)
+        listening = Listening(subject, hear, self._listenings)
         try:
-            listening.subscription = await self._client.subscribe(subject, cb=listening.run)
+            await listening.begin(self._client)
         except (nats.errors.Error, OSError) as error:
             raise self._unavailable(error) from None
-        self._listenings[listening] = subject
         return listening
 
     async def flush(self) -> None:
@@ -213,33 +200,17 @@ class Link:
             await listening.close()
 
     # -- inside --------------------------------------------------------------------
-    def _answer(self, reply: Msg) -> dict[str, Any]:
-        if not reply.data:
-            return {}
-        answer: dict[str, Any] = json.loads(reply.data)
-        if "error" in answer:
-            raise self._refusal(answer["error"])
-        return answer
-
-    def _refusal(self, error: Mapping[str, Any]) -> Exception:
-        code, text = int(error.get("err_code", 0)), str(error.get("description", ""))
-        full = code == STORE_FAILED and text.startswith("maximum") and "per subject" not in text
-        if code in _NO_ROOM or full:
-            return Overloaded(f"the broker has no room: {text}")
-        unavailable = int(error.get("code", 0)) == 503 and not (code == STORE_FAILED and "per subject" in text)
-        return BusUnavailable(self._text(text)) if unavailable else ApiError(code, text)
-
     def check(self) -> None:
         """Raises ``BusUnavailable`` unless there is a connection."""
         if not self._client.is_connected:
-            raise BusUnavailable(self._text("closed" if self._client.is_closed else "no connection"))
+            raise unavailable(self._where, "closed" if self._ended else "no connection")
 
     def _unavailable(self, error: BaseException | None) -> BusUnavailable:
-        why = "no answer in time" if error is None or isinstance(error, TimeoutError) else str(error)
-        return BusUnavailable(self._text(why.removeprefix("nats: ")))
+        late = error is None or isinstance(error, TimeoutError)
+        return unavailable(self._where, "no answer in time" if late else error)
 
-    def _text(self, why: str) -> str:
-        return f"the broker at {self._where} is not available: {why}"
+    def _nobody(self, subject: str) -> NoResponders:
+        return NoResponders(f"the broker at {self._where} is not available: nobody serves {subject}")
 
     async def _connect(self) -> Client:
         return await connect_client(self._settings, self._stats, self._lost, self._back, self._closed)
@@ -255,8 +226,8 @@ class Link:
         while True:
             try:
                 client = await self._connect()
-                for listening, subject in tuple(self._listenings.items()):
-                    listening.subscription = await client.subscribe(subject, cb=listening.run)
+                for listening in tuple(self._listenings):
+                    await listening.begin(client)
             except (BusUnavailable, nats.errors.Error, OSError):
                 await asyncio.sleep(self._settings.reconnect_wait_s)
             else:
@@ -265,48 +236,15 @@ class Link:
                 return
 
     def _lost(self) -> None:
-        for call in self.on_lost:
-            call()
+        self._call(self.on_lost)
 
     def _back(self) -> None:
         self._stats.reconnects += 1
-        for call in tuple(self.on_back):
-            call()
+        self._call(self.on_back)
 
-
-class Listening:
-    """A running subscription; a ``Subscription`` of the bus."""
-
-    def __init__(self, hear: Hear, registry: dict[Listening, str]) -> None:
-        self._hear = hear
-        self._registry = registry
-        self._open = True
-        self.subscription: NatsSubscription | None = None
-
-    async def run(self, message: Msg) -> None:
-        """Hands one message over."""
-        if not self._open:
-            return
-        try:
-            answering = self._hear(message)
-            if answering is not None:
-                await answering
-        except Exception:
-            log.exception("a listener failed on %s", message.subject)
-
-    async def close(self) -> None:
-        """Ends it; no callback runs afterwards."""
-        self._open = False
-        self._registry.pop(self, None)
-        subscription, self.subscription = self.subscription, None
-        if subscription is None:
-            return
-        try:
-            await subscription.unsubscribe()
-        except (nats.errors.Error, OSError):
-            log.debug("unsubscribing without a connection: the broker forgets it anyway")
-
-
-def status_of(message: Msg) -> str:
-    """The status header of a reply, e.g. ``404``; empty for a message."""
-    return (message.headers or {}).get("Status", "")
+    def _call(self, callbacks: Sequence[Callable[[], None]]) -> None:
+        for call in tuple(callbacks):
+            try:
+                call()
+            except Exception:
+                log.exception("a callback failed when the connection changed")

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from msgspec import Struct
-from nats.aio.msg import Msg
 
 from kev.bus.messages import Manifest, RequestRecord, decode, encode
-from kev.bus.nats.link import ApiError, Link, status_of
+from kev.bus.nats.link import Link
+from kev.bus.nats.replies import ApiError, ended, status_of
 from kev.bus.nats.subjects import Names
 from kev.domain.errors import BusUnavailable, NotFound
 from kev.domain.outcome import Outcome
@@ -147,10 +147,8 @@ class Results:
         records: dict[str, tuple[int, bytes]] = {}
         request: dict[str, object] = {"multi_last": list(subjects)}
         while True:
-            replies = await self._link.gather(
-                f"$JS.API.DIRECT.GET.{self._stream}", json.dumps(request).encode(), _ended
-            )
-            if not replies or status_of(replies[-1]) == "503":
+            replies = await self._link.gather(f"$JS.API.DIRECT.GET.{self._stream}", json.dumps(request).encode(), ended)
+            if not replies:
                 raise BusUnavailable("the stream of outcomes has no leader")
             *messages, end = replies
             if status_of(end) == "413":
@@ -162,7 +160,3 @@ class Results:
             if status_of(end) == "404" or int(rest.get("Nats-Num-Pending", "0")) == 0:
                 return records
             request |= {"seq": int(rest["Nats-Last-Sequence"]) + 1, "up_to_seq": int(rest["Nats-UpTo-Sequence"])}
-
-
-def _ended(replies: Sequence[Msg]) -> bool:
-    return status_of(replies[-1]) != ""

@@ -12,7 +12,8 @@ from nats.aio.msg import Msg
 from kev.bus.checks import latest_pieces
 from kev.bus.feed import BusStats, Feed
 from kev.bus.messages import Delta, Piece, decode, encode
-from kev.bus.nats.link import Link, Listening
+from kev.bus.nats.link import Link
+from kev.bus.nats.listening import Listening
 from kev.bus.nats.subjects import Names
 from kev.bus.settings import BusSettings
 from kev.domain.outcome import Outcome

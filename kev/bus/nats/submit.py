@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from kev.bus.checks import bells_for, unique
 from kev.bus.messages import Lane, QueuedQuestion, encode
-from kev.bus.nats.link import STORE_FAILED, ApiError, Headers, Link
+from kev.bus.nats.link import Headers, Link
+from kev.bus.nats.replies import STORE_FAILED, ApiError
 from kev.bus.nats.shards import by_lane, fill, spread
 from kev.bus.nats.subjects import Names
 from kev.bus.settings import BusSettings

@@ -13,7 +13,8 @@ from nats.aio.msg import Msg
 from kev.bus.checks import bells_for, check_source
 from kev.bus.feed import BusStats
 from kev.bus.messages import QueuedQuestion, decode
-from kev.bus.nats.link import Link, NoResponders, status_of
+from kev.bus.nats.link import Link
+from kev.bus.nats.replies import NoResponders, status_of
 from kev.bus.nats.subjects import Names
 from kev.bus.nats.topology import ensure_source
 from kev.bus.settings import BusSettings

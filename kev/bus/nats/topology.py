@@ -11,7 +11,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from kev.bus.nats.link import ApiError, Link, NoResponders
+from kev.bus.nats.link import Link
+from kev.bus.nats.replies import ApiError, NoResponders
 from kev.bus.nats.subjects import Names
 from kev.bus.settings import BusSettings
 from kev.domain.errors import BusUnavailable, KevError
