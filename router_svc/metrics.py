@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter as Count
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from kev.bus.messages import Lane
 from kev.domain.errors import row_for
+from kev.domain.outcome import Branch
 from kev.domain.result import Submitted
+from kev.wire.labels import bucket_label
 
 LADDER = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 """Seconds."""
@@ -28,6 +32,50 @@ WORKERS = Gauge("kev_router_workers", "Live workers.")
 CHANNELS = Gauge("kev_router_channels", "Channels that this router may send to.")
 QUEUED = Gauge("kev_router_queued_questions", "Questions in the channels' queues, as this router sees it.")
 DRAIN = Gauge("kev_router_drain_per_second", "Questions that leave the queues each second, smoothed.")
+QUESTIONS = Counter(
+    "kev_router_questions", "Questions put into queues, by hash bucket and routing branch.", ["bucket", "branch"]
+)
+CHANNEL_QUESTIONS = Counter("kev_router_channel_questions", "Questions put into queues, by channel.", ["channel"])
+DEPTH = Gauge("kev_router_queue_questions", "Questions in a channel's queue or a shared lane, now.", ["channel"])
+BOUND = Gauge("kev_router_queue_bound_questions", "Most questions in one channel's queue.")
+TIMEOUT = Gauge("kev_router_timeout_seconds", "A question's time, where it names none.")
+BUCKETS = Gauge("kev_router_hash_buckets", "Hash buckets.")
+
+_buckets = 64
+
+
+def configure(hash_buckets: int, queue_bound: int, timeout_s: float) -> None:
+    """Settings that labels and alerts need."""
+    global _buckets
+    _buckets = hash_buckets
+    BUCKETS.set(hash_buckets)
+    BOUND.set(queue_bound)
+    TIMEOUT.set(timeout_s)
+
+
+def observe_placed(placed: Iterable[tuple[int, Branch, Lane]]) -> None:
+    """Questions are in their queues: bucket, branch and place of each."""
+    counted = Count(placed)
+    for (bucket, branch, lane), count in counted.items():
+        PLACED.labels(branch.value).inc(count)
+        QUESTIONS.labels(bucket_label(bucket, _buckets), branch.value).inc(count)
+        CHANNEL_QUESTIONS.labels(str(lane)).inc(count)
+
+
+_lanes: set[str] = set()
+
+
+def observe_depths(depths: Mapping[Lane, int]) -> None:
+    """Questions in every lane there is. A lane that is gone loses its series, so that they stay few over the years."""
+    global _lanes
+    names = {str(lane): depth for lane, depth in depths.items()}
+    for name in _lanes - set(names):
+        DEPTH.remove(name)
+        CHANNEL_QUESTIONS.remove(name)
+    for name, depth in names.items():
+        DEPTH.labels(name).set(depth)
+        CHANNEL_QUESTIONS.labels(name)
+    _lanes = set(names)
 
 
 def observe_fleet(workers: int, channels: int, queued: int, drain: float) -> None:
