@@ -1,0 +1,299 @@
+"""The HTTP door: the same answers, every mistake of a caller a clear 4xx, a caller who leaves frees its channels."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from engine_lab import SLEEPY, FakeModel, fake_model, fake_settings
+
+from inference_svc.loading import LoadedModel
+from kev.app.engine.tiers import Tiers
+from kev.app.http.app import create_app
+from kev.app.http.server import listen_on, serve
+from kev.config.settings import Settings
+from kev.wire.process import StartError
+
+pytestmark = pytest.mark.model
+JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def model(default_model: Path) -> LoadedModel:
+    return fake_model(default_model)
+
+
+@pytest.fixture
+def fake(model: LoadedModel) -> FakeModel:
+    assert isinstance(model.backend, FakeModel)
+    model.backend.gate.set()
+    return model.backend
+
+
+@asynccontextmanager
+async def running_tiers(settings: Settings, model: LoadedModel) -> AsyncIterator[Tiers]:
+    tiers = Tiers(settings, model)
+    tiers.worker._self_test = None
+    await tiers.start()
+    try:
+        yield tiers
+    finally:
+        await tiers.close()
+
+
+@pytest.fixture
+async def tiers(model: LoadedModel, fake: FakeModel) -> AsyncIterator[Tiers]:
+    async with running_tiers(fake_settings(), model) as running:
+        yield running
+        fake.gate.set()
+
+
+@pytest.fixture
+async def http(tiers: Tiers) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(create_app(tiers), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://kev") as client:
+        yield client
+
+
+async def accepted(client: httpx.AsyncClient, request_id: str) -> None:
+    """Waits until the request is known."""
+    while (await client.get(f"/v1/query/{request_id}")).status_code == 404:  # noqa: ASYNC110 - seen from outside only
+        await asyncio.sleep(0.01)
+
+
+def events(text: str) -> list[tuple[str, Any]]:
+    blocks = [block for block in text.split("\n\n") if block and not block.startswith(":")]
+    return [
+        (block.partition("\n")[0].removeprefix("event: "), json.loads(block.partition("data: ")[2])) for block in blocks
+    ]
+
+
+async def test_a_query_answers_with_one_result_a_slot(http: httpx.AsyncClient) -> None:
+    queries = ["What is the capital of France?", {"text": "请问怎么退款？", "id": "refund", "max_tokens": 2}, ""]
+    reply = await http.post("/v1/query", json={"queries": queries, "isolation": "strict", "max_tokens": 9})
+    assert reply.status_code == 200
+    body = reply.json()
+    assert body["complete"] is True
+    first, second, third = body["results"]
+    assert (first["slot"], first["status"]) == (0, "answered")
+    assert first["text"]
+    assert {"channel_id", "elapsed_ms", "tokens", "audit", "finish_reason"} <= set(first)
+    assert (second["id"], second["tokens"] <= 2) == ("refund", True)
+    assert (third["status"], third["reason"]) == ("refused", "empty")
+
+
+async def test_results_come_in_the_result_mode(http: httpx.AsyncClient) -> None:
+    queries = [{"text": "a", "priority": "background", "max_tokens": 2}, {"text": "b", "priority": "express"}]
+    reply = await http.post("/v1/query", json={"queries": queries, "mode": "priority", "max_tokens": 3})
+    assert [result["slot"] for result in reply.json()["results"]] == [1, 0]
+
+
+async def test_a_stream_says_the_same_as_whole_results(http: httpx.AsyncClient) -> None:
+    query = {"queries": ["Name a river.", "Name a lake."], "max_tokens": 12}
+    whole = (await http.post("/v1/query", json=query)).json()["results"]
+    reply = await http.post("/v1/query", json={**query, "stream": True})
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    told = events(reply.text)
+    pieces = {0: "", 1: ""}
+    for name, data in told:
+        if name in ("delta", "result"):
+            pieces[data["slot"]] += data["text"]
+    assert [pieces[slot] for slot in (0, 1)] == [result["text"] for result in whole]
+    assert told[-1][0] == "done"
+    assert [result["text"] for result in told[-1][1]["results"]] == [result["text"] for result in whole]
+    assert {name for name, _ in told} == {"delta", "result", "done"}
+
+
+async def test_a_request_can_be_polled_waited_for_and_cancelled(http: httpx.AsyncClient, fake: FakeModel) -> None:
+    fake.gate.clear()
+    body = {"queries": ["One.", "Two."], "request_id": "mine", "max_tokens": 3}
+    asking = asyncio.create_task(http.post("/v1/query", json=body))
+    await accepted(http, "mine")
+    polled = (await http.get("/v1/query/mine")).json()
+    assert (polled["complete"], [result["status"] for result in polled["results"]]) == (False, ["pending"] * 2)
+    ended = await http.delete("/v1/query/mine", params={"slots": [1]})
+    assert ended.json() == {"request_id": "mine", "cancelled_slots": [1]}
+    fake.gate.set()
+    waited = (await http.get("/v1/query/mine", params={"wait_ms": 20_000})).json()
+    assert [result["status"] for result in waited["results"]] == ["answered", "cancelled"]
+    assert (await asking).json() == waited
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (b"", "body"),
+        (b"{", "body"),
+        (b"[]", "body"),
+        (b"null", "body"),
+        (b"\xff\xfe", "body"),
+        (b'{"queries": ["\\ud800"]}', "body"),
+        (b"[" * 100_000, "body"),
+        (b'{"queries": ["a"], "max_tokens": ' + b"9" * 6000 + b"}", "body"),
+        (b"{}", "queries"),
+        (b'{"queries": "a"}', "queries"),
+        (b'{"queries": []}', "queries"),
+        (json.dumps({"queries": ["a"] * 1001}).encode(), "queries"),
+        (b'{"queries": [5]}', "queries[0]"),
+        (b'{"queries": ["a", {}]}', "queries[1]"),
+        (b'{"queries": [{"text": "a", "messages": []}]}', "queries[0]"),
+        (b'{"queries": [{"text": 5}]}', "queries[0].text"),
+        (b'{"queries": [{"text": "a", "txet": "b"}]}', "queries[0].txet"),
+        (b'{"queries": [{"messages": [{"role": "user"}]}]}', "queries[0].messages[0].content"),
+        (b'{"queries": [{"messages": [{"role": "robot", "content": "a"}]}]}', "queries[0].messages[0].role"),
+        (b'{"queries": [{"text": "a", "temperature": NaN}]}', "queries[0].temperature"),
+        (b'{"queries": [{"text": "a", "temperature": 1e999}]}', "queries[0].temperature"),
+        (b'{"queries": [{"text": "a", "temperature": 3}]}', "queries[0].temperature"),
+        (b'{"queries": [{"text": "a", "max_tokens": 0}]}', "queries[0].max_tokens"),
+        (b'{"queries": [{"text": "a", "max_tokens": 1.5}]}', "queries[0].max_tokens"),
+        (b'{"queries": [{"text": "a", "max_tokens": "5"}]}', "queries[0].max_tokens"),
+        (b'{"queries": [{"text": "a", "seed": 18446744073709551616}]}', "queries[0].seed"),
+        (b'{"queries": [{"text": "a", "stop": "x"}]}', "queries[0].stop"),
+        (b'{"queries": [{"text": "a", "priority": "urgent"}]}', "queries[0].priority"),
+        (b'{"queries": ["a"], "isolation": "weak"}', "isolation"),
+        (b'{"queries": ["a"], "mode": 1}', "mode"),
+        (b'{"queries": ["a"], "max_parallel": 0}', "max_parallel"),
+        (b'{"queries": ["a"], "timeout_ms": -1}', "timeout_ms"),
+        (b'{"queries": ["a"], "request_id": "a b"}', "request_id"),
+        (b'{"queries": ["a"], "stream": "yes"}', "stream"),
+        (b'{"queries": ["a"], "nonsense": 1}', "nonsense"),
+    ],
+)
+async def test_a_malformed_body_is_a_422_that_names_the_field(http: httpx.AsyncClient, body: bytes, field: str) -> None:
+    reply = await http.post("/v1/query", content=body, headers=JSON)
+    assert reply.status_code == 422, reply.text
+    error = reply.json()["error"]
+    assert error["reason"] == "INVALID_ARGUMENT"
+    assert field in [problem["field"] for problem in error["fields"]]
+    assert field in error["message"]
+    assert error["retryable"] is False
+
+
+@pytest.mark.parametrize("kind", ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
+async def test_a_body_that_does_not_say_it_is_json_is_refused(http: httpx.AsyncClient, kind: str) -> None:
+    reply = await http.post("/v1/query", content=b'{"queries": ["a"]}', headers={"content-type": kind})
+    assert (reply.status_code, reply.json()["error"]["reason"]) == (415, "UNSUPPORTED_MEDIA_TYPE")
+
+
+async def test_a_body_above_the_limit_is_refused_before_it_is_read(http: httpx.AsyncClient) -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield b" " * (1 << 20)
+
+    for reply in (
+        await http.post("/v1/query", content=b"", headers={**JSON, "content-length": "99999999999"}),
+        await http.post("/v1/query", content=endless(), headers=JSON),
+    ):
+        assert (reply.status_code, reply.json()["error"]["reason"]) == (413, "TOO_LARGE")
+
+
+async def test_what_is_not_there_is_a_404(http: httpx.AsyncClient) -> None:
+    for reply in (
+        await http.get("/v1/query/nobody"),
+        await http.delete("/v1/query/nobody"),
+        await http.get("/v1/query/%ff%20"),
+        await http.get("/nowhere"),
+    ):
+        assert (reply.status_code, reply.json()["error"]["reason"]) == (404, "NOT_FOUND")
+    assert (await http.put("/v1/query")).json()["error"]["reason"] == "METHOD_NOT_ALLOWED"
+
+
+@pytest.mark.parametrize("wait", ["-1", "abc", "600001", "9" * 5000, "nan"])
+async def test_a_bad_wait_names_the_parameter(http: httpx.AsyncClient, wait: str) -> None:
+    reply = await http.get("/v1/query/nobody", params={"wait_ms": wait})
+    assert (reply.status_code, reply.json()["error"]["fields"][0]["field"]) == (422, "wait_ms")
+
+
+async def test_errors_follow_the_table(http: httpx.AsyncClient) -> None:
+    weaker = await http.post("/v1/query", json={"queries": ["a"], "isolation": "loose"})
+    assert (weaker.status_code, weaker.json()["error"]["reason"]) == (409, "NOT_SERVED")
+    await http.post("/v1/query", json={"queries": ["a"], "request_id": "used", "max_tokens": 1})
+    used = await http.post("/v1/query", json={"queries": ["b"], "request_id": "used", "max_tokens": 1})
+    assert (used.status_code, used.json()["error"]["reason"]) == (409, "REQUEST_ID_USED")
+
+
+async def test_no_room_is_a_429_that_says_when_to_try_again(model: LoadedModel, fake: FakeModel) -> None:
+    settings = fake_settings(router_overflow_policy="reject", bus_queue_bound=1)
+    async with running_tiers(settings, model) as tiers:
+        transport = httpx.ASGITransport(create_app(tiers))
+        async with httpx.AsyncClient(transport=transport, base_url="http://kev") as client:
+            reply = await client.post("/v1/query", json={"queries": ["a"] * 100})
+    assert (reply.status_code, reply.json()["error"]["reason"]) == (429, "OVERLOADED")
+    assert reply.json()["error"]["retryable"] is True
+    assert int(reply.headers["retry-after"]) >= 1
+
+
+async def test_an_error_of_ours_is_told_by_number_only(http: httpx.AsyncClient, tiers: Tiers) -> None:
+    async def broken(request_id: str, wait_s: float | None) -> list[Any]:
+        raise RuntimeError("the secret inside")
+
+    tiers.wait = broken  # type: ignore[method-assign]
+    reply = await http.get("/v1/query/any")
+    assert (reply.status_code, reply.json()["error"]["reason"]) == (500, "INTERNAL")
+    assert "secret" not in reply.text
+
+
+async def test_health_and_description(http: httpx.AsyncClient, tiers: Tiers) -> None:
+    assert (await http.get("/healthz")).json() == {"status": "ok"}
+    description = (await http.get("/openapi.json")).json()
+    assert {"/v1/query", "/v1/query/{request_id}", "/healthz"} <= set(description["paths"])
+    assert "queries" in description["components"]["schemas"]["QueryBody"]["properties"]
+    assert "QuestionBody" in description["components"]["schemas"]
+    assert (await http.get("/docs")).status_code == 200
+    await tiers.worker.close()
+    assert (await http.get("/healthz")).status_code == 503
+
+
+@asynccontextmanager
+async def served(tiers: Tiers) -> AsyncIterator[str]:
+    """The app behind a real socket."""
+    with listen_on("127.0.0.1", 0) as door:
+        serving = asyncio.create_task(serve(create_app(tiers), door))
+        try:
+            yield f"http://127.0.0.1:{door.getsockname()[1]}"
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_caller_who_leaves_cancels_its_open_slots(tiers: Tiers, stream: bool) -> None:
+    body = {"queries": [f"A {SLEEPY} story."], "max_tokens": 240, "request_id": "left", "stream": stream}
+    async with served(tiers) as url, httpx.AsyncClient(base_url=url) as client:
+        if stream:
+            async with client.stream("POST", "/v1/query", json=body) as reply:
+                async for _ in reply.aiter_bytes():
+                    break
+        else:
+            asking = asyncio.create_task(client.post("/v1/query", json=body))
+            await accepted(client, "left")
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+        (result,) = await tiers.wait("left", 20)
+    assert result.status == "cancelled"
+
+
+async def test_a_caller_who_leaves_before_the_first_piece_cancels_too(tiers: Tiers, fake: FakeModel) -> None:
+    fake.gate.clear()
+    body = {"queries": ["Held back."], "request_id": "early", "stream": True}
+    async with served(tiers) as url, httpx.AsyncClient(base_url=url) as client:
+        asking = asyncio.create_task(client.post("/v1/query", json=body))
+        await accepted(client, "early")
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        (result,) = await tiers.wait("early", 20)
+    assert result.status == "cancelled"
+
+
+async def test_a_busy_port_is_told_in_one_line() -> None:
+    with listen_on("127.0.0.1", 0) as door:
+        door.listen()
+        port = door.getsockname()[1]
+        with pytest.raises(StartError, match=rf"^cannot listen on 127\.0\.0\.1:{port}: Address already in use$"):
+            listen_on("127.0.0.1", port)
