@@ -21,6 +21,7 @@ from kev.domain.errors import BusUnavailable, InvalidArgument
 log = logging.getLogger(__name__)
 _OLDEST = (2, 12)
 _PING_S = 10
+_RESET = "it closed the connection"
 
 
 def addresses(settings: BusSettings) -> str:
@@ -57,7 +58,8 @@ async def connect_client(
             await _discard(client)
             why = attempt.why if isinstance(error, TimeoutError) else _plain(error)
             if attempt.refused.is_set() or time.monotonic() >= until:
-                raise BusUnavailable(f"no broker at {addresses(settings)}: {why}") from None
+                hint = "; are the credentials right?" if why == _RESET else ""
+                raise BusUnavailable(f"no broker at {addresses(settings)}: {why}{hint}") from None
             await asyncio.sleep(settings.reconnect_wait_s)
         except BaseException:
             await _discard(client)
@@ -177,5 +179,5 @@ def _plain(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, ConnectionResetError | BrokenPipeError):
-        return "the broker closed the connection; are the credentials right?"
+        return _RESET
     return str(error).removeprefix("nats: ").strip("'") or type(error).__name__
