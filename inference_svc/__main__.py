@@ -10,7 +10,6 @@ from pathlib import Path
 
 from prometheus_client import REGISTRY
 
-from inference_svc.bus_settings import bus_settings
 from inference_svc.loading import LoadedModel, ModelUnusable, load_model, worker_id_of
 from inference_svc.metrics import WorkerMetrics
 from inference_svc.service import NAME, WorkerServicer
@@ -19,11 +18,13 @@ from kev.bus.nats import NatsBus, TopologyMismatch
 from kev.bus.port import Bus
 from kev.config.settings import Settings
 from kev.v1.worker_pb2_grpc import add_WorkerServiceServicer_to_server
+from kev.wire.bus_settings import bus_settings
 from kev.wire.serving import GrpcHost, run_service, say_ready, serve_metrics, settings_from_command_line
 
 DRAIN_S = 20.0
 """How long running questions may take to end after SIGTERM."""
 CALLS_END_S = 2.0
+HEALTH_S = 0.2
 
 
 async def serve(settings: Settings) -> None:
@@ -62,14 +63,27 @@ async def _serve(settings: Settings, bus: Bus, model: LoadedModel, worker_id: st
     servicer = WorkerServicer(worker, settings, Path(model.path).name, drain)
     add_WorkerServiceServicer_to_server(servicer, host.server)  # type: ignore[no-untyped-call]
     address = await host.start()
+    metrics_address = serve_metrics(settings.metrics)
+    health = asyncio.ensure_future(_follow_health(worker, host))
     try:
         await worker.start(address)
-        await host.set_serving(True)
-        say_ready("worker", id=worker_id, address=address, metrics=serve_metrics(settings.metrics))
+        say_ready("worker", id=worker_id, address=address, metrics=metrics_address)
         await _run(worker, drain)
     finally:
+        health.cancel()
         await host.stop(CALLS_END_S)
         await worker.close()
+
+
+async def _follow_health(worker: Worker, host: GrpcHost) -> None:
+    """SERVING while the worker takes questions and its model advances."""
+    serving: bool | None = None
+    while True:
+        now = worker.state == "ready" and worker.healthy
+        if now is not serving:
+            serving = now
+            await host.set_serving(now)
+        await asyncio.sleep(HEALTH_S)
 
 
 async def _run(worker: Worker, drain: Callable[[float], Awaitable[Drained]]) -> None:

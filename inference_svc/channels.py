@@ -96,7 +96,7 @@ class Run:
         forwards: Forwards it took part in.
         parked: It waits for pages, a prefix, or its request's other slots.
         left: It has left its channel.
-        prefix_key: The shared prefix that it reads, empty for none.
+        source: The shared prefix that it reads; the memory's own record of it.
     """
 
     def __init__(self, job: Job, arrival: int, limit: int, last: int) -> None:
@@ -110,7 +110,7 @@ class Run:
         self.forwards = 0
         self.parked = True
         self.left = False
-        self.prefix_key = b""
+        self.source: object | None = None
         self._tokens = np.zeros(limit, dtype=np.int32)
         self._tokens[: self.length] = job.prompt
 

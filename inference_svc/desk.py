@@ -202,7 +202,7 @@ class Desk:
     def _close(self, live: Live, finish: FinishReason, reason: str = "", detail: str = "") -> None:
         order, run, answer = live.order, live.run, live.answer
         del self._by_ticket[order.ticket], self._by_channel[order.job.channel]
-        self._scheduler.leave(run)
+        self._scheduler.leave(run, faulty=finish is FinishReason.ERROR)
         now = self._clock.monotonic()
         self._news.ends.append(
             End(order.ticket, finish, answer.text, answer.tokens, run.forwards, live.started, now, reason, detail)

@@ -50,6 +50,8 @@ class Gate:
         if question.isolation.value not in self._identity.levels:
             served = ", ".join(self._identity.levels) or "none"
             return self._final(FinishReason.REFUSED, "not_served", f"isolation {question.isolation}: served: {served}")
+        if not question.prompt:
+            return self._final(FinishReason.REFUSED, "empty", "the prompt has no tokens")
         if held.deadline <= self._now().monotonic:
             return self._final(FinishReason.TIMEOUT, "", "the deadline passed in the queue")
         return await self._strike(held) if held.taken.attempt > 1 else Verdict()

@@ -95,7 +95,9 @@ class Intake:
     async def _sweep(self) -> None:
         """Takes until there is no room or nothing left."""
         while self._more and not self._stopping and self._room():
-            self._more = await self._take_one()
+            self._more = False  # a bell that rings from here on is not lost
+            if await self._take_one():
+                self._more = True
 
     async def _take_one(self) -> bool:
         """One round over the sources; whether it found a question."""
@@ -105,9 +107,8 @@ class Intake:
                 continue
             try:
                 taken = await self._bus.take(source)
-            except BusUnavailable as error:
-                log.warning("take from %s: the broker does not answer (%s)", source, error)
-                return False
+            except BusUnavailable:
+                return False  # the beat says so; the next sweep tries again
             if taken is not None:
                 self._turn += 1
                 self._accept(taken, source)
@@ -119,8 +120,7 @@ class Intake:
             return
         try:
             depths, fleet = await self._bus.depths(), await self._bus.fleet()
-        except BusUnavailable as error:
-            log.warning("looking for orphans: the broker does not answer (%s)", error)
+        except BusUnavailable:
             return
         found = orphans(depths, fleet.keys(), self._worker_id)
         if found != self._orphans and found:

@@ -99,14 +99,15 @@ class Memory:
             return self._open(key, run.job.prompt[:count])
         return self._admit_with(run, prefix) if prefix.ready else Admission.PREFIX_COMES
 
-    def leave(self, run: Run) -> None:
-        """Takes a run's pages back."""
-        if (prefix := self._prefixes.get(run.prefix_key)) is not None:
-            prefix.readers -= 1
+    def leave(self, run: Run, faulty: bool = False) -> None:
+        """Takes a run's pages back. A faulty run's pages are scrubbed in any case, and its prefix is not used again."""
         freed = self._allocator.release(run.job.channel)
         written = set(run.table[: run.written_pages].tolist())
-        if run.job.scrub:
+        if run.job.scrub or faulty:
             self.scrubs.extend(page for page in freed if page in written)
+        if isinstance(run.source, _Prefix):
+            run.source.readers -= 1
+            self._retire(run.source, faulty)
 
     def fills(self) -> list[Run]:
         """Runs that compute prefixes, not finished yet."""
@@ -158,7 +159,7 @@ class Memory:
             if shared:
                 self._allocator.share(run.job.channel, shared)
             prefix.readers += 1
-            run.prefix_key = key
+            run.source = prefix
         own = self._allocator.allocate(run.job.channel, need)
         if prefix and count % PAGE_SIZE:
             self.copies.append((int(prefix.run.table[count // PAGE_SIZE]), own[0]))
@@ -176,7 +177,17 @@ class Memory:
         return True
 
     def _drop(self, key: bytes) -> None:
-        prefix = self._prefixes.pop(key)
+        self._free(self._prefixes.pop(key))
+
+    def _retire(self, prefix: _Prefix, faulty: bool) -> None:
+        """Takes a prefix out of use if a reader found it faulty, and frees it after its last reader."""
+        if faulty and not prefix.retired:
+            prefix.retired = True
+            self._prefixes = {key: one for key, one in self._prefixes.items() if one is not prefix}
+        if prefix.retired and prefix.readers == 0:
+            self._free(prefix)
+
+    def _free(self, prefix: _Prefix) -> None:
         self.scrubs.extend(self._allocator.release(prefix.run.job.channel))
 
     @staticmethod
@@ -186,10 +197,11 @@ class Memory:
 
 @dataclass(slots=True)
 class _Prefix:
-    """A stored prefix: the run that computes it, and how many runs read it."""
+    """A stored prefix: the run that computes it, how many runs read it, and whether it is out of use."""
 
     run: Run
     readers: int = 0
+    retired: bool = False
 
     @property
     def ready(self) -> bool:

@@ -120,7 +120,7 @@ class Serving:
             channel=held.channel,
             group=question.rid,
             prompt=question.tokens(),
-            max_tokens=question.max_tokens,
+            max_tokens=max(1, question.max_tokens),
             prefix=question.prefix_tokens,
             max_parallel=max(1, question.max_parallel),
             alone=alone,
@@ -151,13 +151,19 @@ class Serving:
         """Sends deltas in their order; a slot's outcome is written after its last delta. Runs until cancelled."""
         while True:
             deltas, ends = await self._news.get()
-            try:
-                for delta in deltas:
-                    await self._bus.publish_delta(delta)
-            except BusUnavailable:
-                log.debug("deltas were lost: the broker does not answer")
+            await self._publish(deltas)
             for held, end in ends:
                 self._spawn(self._finish(held, end), held)
+
+    async def _publish(self, deltas: Sequence[Delta]) -> None:
+        """Deltas may be lost: the outcome holds the whole text."""
+        try:
+            for delta in deltas:
+                await self._bus.publish_delta(delta)
+        except BusUnavailable:
+            log.debug("deltas were lost: the broker does not answer")
+        except Exception:
+            log.exception("deltas were lost")
 
     async def _finish(self, held: Held, end: End | None) -> None:
         """Does what the question's fate calls for and lets it go."""

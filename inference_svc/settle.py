@@ -24,7 +24,8 @@ async def persist(call: Callable[[], Awaitable[T]], what: str) -> T:
         try:
             return await call()
         except BusUnavailable as error:
-            log.warning("%s: the broker does not answer (%s); trying again", what, error)
+            level = logging.WARNING if pause == FIRST_PAUSE_S else logging.DEBUG
+            log.log(level, "%s: the broker does not answer (%s); trying on", what, error)
         await asyncio.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE_S)
 

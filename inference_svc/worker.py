@@ -175,7 +175,10 @@ class Worker:
         self.state = "closed"
         self._closed.set()
         for subscription in self._subscriptions:
-            await subscription.close()
+            try:
+                await subscription.close()
+            except BusUnavailable:
+                log.debug("a subscription could not be ended: the broker does not answer")
         self._subscriptions = []
         if hasattr(self, "serving"):
             await self.serving.close()
