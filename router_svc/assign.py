@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from kev.bus.messages import BACKGROUND, EXPRESS, Lane
+from kev.bus.messages import BACKGROUND, EXPRESS, OVERFLOW, Lane
 from kev.domain.outcome import Branch
 from kev.domain.question import Priority
+from router_svc.breaker import BreakerLimits, Breakers
 from router_svc.loads import Loads
 from router_svc.ring import Ring
 
@@ -46,12 +47,24 @@ class Assigner:
         queue_bound: Hard bound of a channel's queue, questions.
         shared_bound: Hard bound of a shared lane, questions.
         rng: Picks the pairs of ``spill_least``, and where a rotation starts.
+        breaker: When a bucket's home is left alone; None: never.
+        overflow: Whether a question without room may go to the overflow lane.
     """
 
     def __init__(
-        self, *, load_factor: float, queue_bound: int, shared_bound: int, virtual_nodes: int, rng: random.Random
+        self,
+        *,
+        load_factor: float,
+        queue_bound: int,
+        shared_bound: int,
+        virtual_nodes: int,
+        rng: random.Random,
+        breaker: BreakerLimits | None = None,
+        overflow: bool = False,
     ) -> None:
         self.loads = Loads()
+        self.breakers = Breakers(breaker or BreakerLimits(depth=0))
+        self._overflow = overflow
         self.ring = Ring()
         self.shared_lanes = False
         self._load_factor = load_factor
@@ -88,12 +101,15 @@ class Assigner:
         """The broker refused this lane."""
         self.loads.refused(lane, self._shared_bound if lane.shared else self._queue_bound)
 
-    def assign(self, bucket: int, band: Priority, barred: frozenset[str] = NOBODY) -> Placement | None:
+    def assign(
+        self, bucket: int, band: Priority, barred: frozenset[str] = NOBODY, *, now: float = 0.0
+    ) -> Placement | None:
         """Chooses a place and counts it.
 
         Args:
             bucket: Hash bucket, or ``NO_BUCKET``.
             band: Express and background questions go to the shared lanes.
+            now: Monotonic seconds, for the breakers.
             barred: Workers that may not get this question.
 
         Returns:
@@ -101,7 +117,7 @@ class Assigner:
         """
         placement = self._shared(band, barred)
         if placement is None and not (band is Priority.BACKGROUND and self.shared_lanes):
-            placement = self._on_ring(bucket, barred)
+            placement = self._on_ring(bucket, barred, now) or self._in_overflow(barred)
         if placement is not None:
             self.loads.place(placement.lane)
         return placement
@@ -114,15 +130,35 @@ class Assigner:
         lane, branch = _BANDS[band]
         return Placement(lane, branch) if self.loads.of(lane) < self._shared_bound else None
 
-    def _on_ring(self, bucket: int, barred: frozenset[str]) -> Placement | None:
+    def _on_ring(self, bucket: int, barred: frozenset[str], now: float) -> Placement | None:
         if not self.room():
             return None
         bound = self.bound()
-        open_lanes = (lane for lane in self._order(bucket) if lane.source not in barred)
-        for step, lane in enumerate(islice(open_lanes, 1 + SPILL_STEPS)):
-            if self.loads.of(lane) < bound:
+        for step, lane in enumerate(self._near(bucket, barred)):
+            load = self.loads.of(lane)
+            if step == 0 and bucket != NO_BUCKET and not self._lets_home(bucket, load, now):
+                continue
+            if load < bound:
                 return Placement(lane, Branch.SPILL_RING if step else Branch.HOME)
         return self._least(bound, barred)
+
+    def _lets_home(self, bucket: int, load: int, now: float) -> bool:
+        return self.breakers.lets_home(bucket, load, self.loads.total / len(self.ring), now)
+
+    def _in_overflow(self, barred: frozenset[str]) -> Placement | None:
+        """A place in the lane that any worker empties when it has nothing else to do."""
+        if not self._overflow or not self.shared_lanes or barred:
+            return None
+        has_room = self.loads.of(OVERFLOW) < self._shared_bound
+        return Placement(OVERFLOW, Branch.OVERFLOW) if has_room else None
+
+    def _near(self, bucket: int, barred: frozenset[str]) -> Sequence[Lane]:
+        """Where the question may go before it is sent far away, the best first."""
+        if barred:
+            return list(islice((lane for lane in self._order(bucket) if lane.source not in barred), 1 + SPILL_STEPS))
+        if bucket != NO_BUCKET:
+            return self.ring.near(bucket, 1 + SPILL_STEPS)
+        return list(islice(self._order(bucket), 1 + SPILL_STEPS))
 
     def _order(self, bucket: int) -> Iterator[Lane]:
         if bucket != NO_BUCKET:

@@ -32,7 +32,7 @@ class Loads:
 
     def of(self, lane: Lane) -> int:
         """Questions in a lane."""
-        return self._seen[lane]
+        return self._seen.get(lane, 0)
 
     def count(self, members: Iterable[Lane]) -> None:
         """Says which lanes count for ``total``."""

@@ -12,6 +12,7 @@ import bisect
 import hashlib
 import struct
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import numpy as np
 
@@ -42,7 +43,7 @@ class Ring:
         order = np.argsort(np.array(points, dtype=np.uint64), kind="stable")
         self._positions: list[int] = np.array(points, dtype=np.uint64)[order].tolist()
         self._owners: list[int] = owners[order].tolist()
-        self._at: dict[int, int] = {}
+        self._near: dict[tuple[int, int], tuple[Lane, ...]] = {}
 
     def __len__(self) -> int:
         return len(self.members)
@@ -55,7 +56,14 @@ class Ring:
         """
         if not self.members:
             raise LookupError("the ring has no channels")
-        return self.members[self._owners[self._index(bucket)]]
+        return self.near(bucket, 1)[0]
+
+    def near(self, bucket: int, count: int) -> tuple[Lane, ...]:
+        """The first ``count`` channels of the bucket's walk. Kept, because buckets come again and again."""
+        lanes = self._near.get((bucket, count))
+        if lanes is None:
+            lanes = self._near[bucket, count] = tuple(islice(self.walk(bucket), count))
+        return lanes
 
     def walk(self, bucket: int) -> Iterator[Lane]:
         """All channels, each once, in the order in which the bucket spills: home first."""
@@ -70,11 +78,7 @@ class Ring:
 
     def _index(self, bucket: int) -> int:
         """Index of the first point at or after the bucket's position."""
-        index = self._at.get(bucket)
-        if index is None:
-            index = bisect.bisect_left(self._positions, stable_hash(f"bucket {bucket}")) % len(self._positions)
-            self._at[bucket] = index
-        return index
+        return bisect.bisect_left(self._positions, stable_hash(f"bucket {bucket}")) % len(self._positions)
 
 
 def _points(lane: Lane, count: int) -> list[int]:
