@@ -40,6 +40,10 @@ DEPTH = Gauge("kev_router_queue_questions", "Questions in a channel's queue or a
 BOUND = Gauge("kev_router_queue_bound_questions", "Most questions in one channel's queue.")
 TIMEOUT = Gauge("kev_router_timeout_seconds", "A question's time, where it names none.")
 BUCKETS = Gauge("kev_router_hash_buckets", "Hash buckets.")
+OLDEST = Gauge("kev_router_oldest_question_seconds", "Age of the oldest question in any queue.")
+BREAKER = Gauge(
+    "kev_router_breaker_state", "Breakers that are not closed: 1 half-open, 2 open; 0 once closed again.", ["bucket"]
+)
 
 _buckets = 64
 
@@ -62,6 +66,18 @@ def observe_placed(placed: Iterable[tuple[int, Branch, Lane]]) -> None:
         CHANNEL_QUESTIONS.labels(str(lane)).inc(count)
 
 
+def observe_breaker(states: Mapping[int, int]) -> None:
+    """The breakers that are not closed: bucket -> 1 half-open, 2 open; of buckets with one label, the worst."""
+    worst: dict[str, int] = dict.fromkeys(_tripped, 0)
+    for bucket, state in states.items():
+        label = bucket_label(bucket, _buckets)
+        worst[label] = max(worst.get(label, 0), state)
+    for label, state in worst.items():
+        BREAKER.labels(label).set(state)
+        _tripped.add(label)
+
+
+_tripped: set[str] = set()
 _lanes: set[str] = set()
 
 

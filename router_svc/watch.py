@@ -89,6 +89,7 @@ class Watch:
             self._assigner.set_members(view.members, shared_lanes=view.shared_lanes)
             self.rate.update(time.monotonic(), loads.total, loads.arrived)
             metrics.observe_fleet(len(fleet), len(view.members), loads.total, self.rate.per_second)
+            metrics.OLDEST.set(self._bus.oldest_s)
             metrics.observe_depths({lane: loads.of(lane) for lane in {*view.members, *depths}})
         self._changed()
 

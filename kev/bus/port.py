@@ -75,6 +75,10 @@ class Bus(Protocol):
     async def depths(self) -> Mapping[Lane, int]:
         """Questions in the system per lane (waiting and taken). Empty lanes are left out."""
 
+    @property
+    def oldest_s(self) -> float:
+        """Age of the oldest question in the system, as of the last ``depths``, seconds; 0 when there is none."""
+
     # -- outcomes (all tiers) ------------------------------------------------------
     async def settle(self, outcome: Outcome) -> Outcome:
         """Writes a slot's outcome if it has none: the first writer wins.

@@ -206,3 +206,13 @@ async def test_a_question_leaves_its_queue_after_deadline_and_grace(lab: Lab):
     await lab.pass_time(3.0)
     assert await bus.depths() == {W0: 1}
     assert [one.slot for one in await drain(bus, "w")] == [1]
+
+
+async def test_the_age_of_the_oldest_question_is_known(lab: Lab, bus):
+    assert await bus.depths() == {}
+    assert bus.oldest_s == 0
+    await bus.enqueue(questions(new_rid(), 1, Lane("w", 0)))
+    await lab.pass_time(0.5)
+    await bus.enqueue(questions(new_rid(), 1, Lane("w", 1)))
+    await bus.depths()
+    assert 0.4 < bus.oldest_s < 30

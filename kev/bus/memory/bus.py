@@ -63,6 +63,7 @@ class MemoryBus:
             dedupe_window_s=s.dedupe_window_s,
             grace_s=s.question_grace_s,
         )
+        self._oldest_s = 0.0
         self._records = Records(s.result_ttl_s)
         self._leases: Expiring[str, WorkerLease] = Expiring(s.lease_s)
         self._dead: Expiring[tuple[str, int], DeadLetter] = Expiring(s.dead_letter_ttl_s)
@@ -91,7 +92,14 @@ class MemoryBus:
 
     async def depths(self) -> Mapping[Lane, int]:
         """See ``Bus.depths``."""
-        return self._queues.depths(self._time(), self._now_ms())
+        depths = self._queues.depths(self._time(), self._now_ms())
+        self._oldest_s = self._queues.oldest_s(self._now_ms())
+        return depths
+
+    @property
+    def oldest_s(self) -> float:
+        """See ``Bus.oldest_s``."""
+        return self._oldest_s
 
     # -- outcomes ------------------------------------------------------------------
     async def settle(self, outcome: Outcome) -> Outcome:

@@ -99,6 +99,12 @@ class Queues:
         self._tidy(now, now_ms)
         return {lane: depth for lane, depth in self._depths.items() if depth}
 
+    def oldest_s(self, now_ms: int) -> float:
+        """Age of the oldest question in the system; 0 when there is none."""
+        every = ((*queues.waiting, *queues.again, *queues.held.values()) for queues in self._sources.values())
+        accepted = [entry.question.accepted_ms for entries in every for entry in entries if not entry.gone]
+        return max(0, now_ms - min(accepted)) / 1000 if accepted else 0.0
+
     def _room(self, lane: Lane) -> int:
         return self._shared_bound if lane.shared else self._bound
 

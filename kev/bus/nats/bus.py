@@ -96,6 +96,11 @@ class NatsBus:
         """See ``Bus.depths``."""
         return await self._submit.depths()
 
+    @property
+    def oldest_s(self) -> float:
+        """See ``Bus.oldest_s``; by the broker's clock."""
+        return self._submit.oldest_s
+
     # -- outcomes ------------------------------------------------------------------
     async def settle(self, outcome: Outcome) -> Outcome:
         """See ``Bus.settle``."""

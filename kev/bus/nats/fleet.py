@@ -6,7 +6,6 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping
-from datetime import datetime
 
 import msgspec
 from nats.aio.msg import Msg
@@ -15,7 +14,7 @@ from kev.bus.checks import check_worker
 from kev.bus.feed import BusStats
 from kev.bus.messages import WorkerLease, decode, encode
 from kev.bus.nats.link import Link
-from kev.bus.nats.replies import ended, status_of
+from kev.bus.nats.replies import ended, seconds_of, status_of
 from kev.bus.nats.subjects import Names
 
 _GONE = {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}
@@ -107,10 +106,10 @@ class Fleet:
         except BaseException:
             await listening.close()
             raise
-        now, broker_now = time.monotonic(), _seconds(info["ts"])
+        now, broker_now = time.monotonic(), seconds_of(info["ts"])
         for reply in replies:
             if not status_of(reply) and reply.headers is not None:
-                self._note(reply, now - max(0.0, broker_now - _seconds(reply.headers["Nats-Time-Stamp"])))
+                self._note(reply, now - max(0.0, broker_now - seconds_of(reply.headers["Nats-Time-Stamp"])))
 
     def _hear(self, message: Msg) -> None:
         self._note(message, time.monotonic())
@@ -124,9 +123,3 @@ class Fleet:
             self._beats.beat(decode(message.data, WorkerLease), at)
         except (msgspec.MsgspecError, ValueError):
             self._stats.undecodable += 1
-
-
-def _seconds(stamp: str) -> float:
-    """Unix seconds of an RFC 3339 stamp; nanoseconds are cut to what Python reads."""
-    whole, _, fraction = stamp.removesuffix("Z").partition(".")
-    return datetime.fromisoformat(f"{whole}.{(fraction + '000000')[:6]}+00:00").timestamp()

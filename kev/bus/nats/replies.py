@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from nats.aio.msg import Msg
@@ -25,6 +26,12 @@ class ApiError(Exception):
 
 class NoResponders(BusUnavailable):
     """Nobody listens to the subject: no such consumer, or a stream without a leader."""
+
+
+def seconds_of(stamp: str) -> float:
+    """Unix seconds of an RFC 3339 stamp; nanoseconds are cut to what Python reads."""
+    whole, _, fraction = stamp.removesuffix("Z").partition(".")
+    return datetime.fromisoformat(f"{whole}.{(fraction + '000000')[:6]}+00:00").timestamp()
 
 
 def unavailable(where: str, why: object) -> BusUnavailable:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from kev.bus.checks import bells_for, unique
 from kev.bus.messages import Lane, QueuedQuestion, encode
 from kev.bus.nats.link import Headers, Link
-from kev.bus.nats.replies import STORE_FAILED, ApiError
+from kev.bus.nats.replies import STORE_FAILED, ApiError, seconds_of
 from kev.bus.nats.shards import by_lane, fill, spread
 from kev.bus.nats.subjects import Names
 from kev.bus.settings import BusSettings
@@ -40,6 +40,7 @@ class Submit:
         self._shared_bound = settings.shared_bound
         self._subjects = settings.shared_lane_subjects
         self._grace_ms = int(settings.question_grace_s * 1000)
+        self.oldest_s = 0.0
 
     async def enqueue(self, questions: Sequence[QueuedQuestion]) -> frozenset[Lane]:
         """See ``Bus.enqueue``."""
@@ -79,7 +80,9 @@ class Submit:
     async def _subject_depths(self) -> Depths:
         request = {"subjects_filter": self._names.queues}
         info = await self._link.api(f"STREAM.INFO.{self._names.queue_stream}", request)
-        counts = (info["state"].get("subjects") or {}).items()
+        state = info["state"]
+        self.oldest_s = max(0.0, seconds_of(info["ts"]) - seconds_of(state["first_ts"])) if state["messages"] else 0.0
+        counts = (state.get("subjects") or {}).items()
         places = ((self._names.lane_of(subject), depth) for subject, depth in counts)
         return {place: depth for place, depth in places if place is not None}
 
