@@ -93,6 +93,10 @@ class Breakers:
             return State.CLOSED
         return State.HALF_OPEN if tripped.half_open or now >= tripped.until else State.OPEN
 
+    def states(self, now: float) -> dict[int, State]:
+        """The breakers that are not closed."""
+        return {bucket: self.state(bucket, now) for bucket in self._tripped}
+
     def not_closed(self) -> tuple[int, ...]:
         """Buckets whose breaker is open or half-open."""
         return tuple(sorted(self._tripped))

@@ -13,6 +13,7 @@ from kev.domain.errors import row_for
 from kev.domain.outcome import Branch
 from kev.domain.result import Submitted
 from kev.wire.labels import bucket_label
+from router_svc.breaker import State
 
 LADDER = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 """Seconds."""
@@ -66,17 +67,18 @@ def observe_placed(placed: Iterable[tuple[int, Branch, Lane]]) -> None:
         CHANNEL_QUESTIONS.labels(str(lane)).inc(count)
 
 
-def observe_breaker(states: Mapping[int, int]) -> None:
-    """The breakers that are not closed: bucket -> 1 half-open, 2 open; of buckets with one label, the worst."""
+def observe_breakers(states: Mapping[int, State]) -> None:
+    """The breakers that are not closed; of buckets with one label, the worst is shown."""
     worst: dict[str, int] = dict.fromkeys(_tripped, 0)
     for bucket, state in states.items():
         label = bucket_label(bucket, _buckets)
-        worst[label] = max(worst.get(label, 0), state)
+        worst[label] = max(worst.get(label, 0), _BREAKER_VALUES[state])
     for label, state in worst.items():
         BREAKER.labels(label).set(state)
         _tripped.add(label)
 
 
+_BREAKER_VALUES = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
 _tripped: set[str] = set()
 _lanes: set[str] = set()
 

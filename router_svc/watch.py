@@ -90,6 +90,7 @@ class Watch:
             self.rate.update(time.monotonic(), loads.total, loads.arrived)
             metrics.observe_fleet(len(fleet), len(view.members), loads.total, self.rate.per_second)
             metrics.OLDEST.set(self._bus.oldest_s)
+            metrics.observe_breakers(self._assigner.breakers.states(time.monotonic()))
             metrics.observe_depths({lane: loads.of(lane) for lane in {*view.members, *depths}})
         self._changed()
 

@@ -10,6 +10,7 @@ from prometheus_client import REGISTRY
 from kev.bus.messages import EXPRESS, Lane
 from kev.domain.outcome import Branch
 from router_svc import metrics
+from router_svc.breaker import State
 
 W1, W2 = Lane("w", 1), Lane("w", 2)
 
@@ -54,6 +55,14 @@ def test_a_lane_that_is_gone_leaves_no_series():
     assert value("queue_questions", channel="w/1") is None
     assert value("channel_questions_total", channel="w/1") is None
     assert value("queue_questions", channel="express") == 2
+
+
+def test_a_breaker_is_seen_until_it_is_closed_again():
+    metrics.observe_breakers({7: State.OPEN, 8: State.HALF_OPEN})
+    assert value("breaker_state", bucket="7") == 2
+    assert value("breaker_state", bucket="8") == 1
+    metrics.observe_breakers({})
+    assert value("breaker_state", bucket="7") == 0
 
 
 def test_alerts_know_the_bounds():
