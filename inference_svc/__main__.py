@@ -67,6 +67,7 @@ async def _serve(settings: Settings, bus: Bus, model: LoadedModel, worker_id: st
     health = asyncio.ensure_future(_follow_health(worker, host))
     try:
         await worker.start(address)
+        await host.set_serving(True)
         say_ready("worker", id=worker_id, address=address, metrics=metrics_address)
         await _run(worker, drain)
     finally:

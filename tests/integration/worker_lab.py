@@ -37,7 +37,7 @@ def settings_with(**changes: Any) -> Any:
     return load_settings(flags=FAST | {key.replace("__", "."): value for key, value in changes.items()}, environment={})
 
 
-def question(slot: int, prompt: Sequence[int], **changes: Any) -> QueuedQuestion:
+def question(slot: int, tokens: Sequence[int], **changes: Any) -> QueuedQuestion:
     """A question as the router would queue it."""
     now = time.time_ns() // 1_000_000
     values: dict[str, Any] = {
@@ -45,7 +45,7 @@ def question(slot: int, prompt: Sequence[int], **changes: Any) -> QueuedQuestion
         "request_id": "req-1",
         "tenant": "",
         "slot": slot,
-        "prompt": np.array(prompt, "<i4").tobytes(),
+        "prompt": np.array(tokens, "<i4").tobytes(),
         "prefix_tokens": 0,
         "max_tokens": 8,
         "sampling": Sampling(),
