@@ -30,9 +30,12 @@ def register(app: typer.Typer) -> None:
         async def main() -> None:
             await _serve(options.settings_of(config, sets), host, port, router)
 
-        from inference_svc.loading import ModelUnusable
+        known = known_errors()
+        if not router:  # a door to a cluster needs no model, nor the code that runs one
+            from inference_svc.loading import ModelUnusable
 
-        raise typer.Exit(run_service(main, known=(*known_errors(), ModelUnusable)))
+            known = (*known, ModelUnusable)
+        raise typer.Exit(run_service(main, known=known))
 
 
 async def _serve(settings: Settings, host: str | None, port: int | None, router: str) -> None:
