@@ -73,8 +73,8 @@ def observe_breakers(states: Mapping[int, State]) -> None:
     for bucket, state in states.items():
         label = bucket_label(bucket, _buckets)
         worst[label] = max(worst.get(label, 0), _BREAKER_VALUES[state])
-    for label, state in worst.items():
-        BREAKER.labels(label).set(state)
+    for label, level in worst.items():
+        BREAKER.labels(label).set(level)
         _tripped.add(label)
 
 
