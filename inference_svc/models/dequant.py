@@ -34,8 +34,9 @@ def dequantize(rows: Bytes, kind: gguf.GGMLQuantizationType) -> Float32Array:
     """
     fast = _FAST.get(kind.name)
     if fast is None:
+        # Copied, because plain float32 comes back as a view of the read-only file.
         values: npt.NDArray[Any] = gguf.dequantize(rows, kind)
-        return values.astype(np.float32, copy=False)
+        return values.astype(np.float32)
     block, size = gguf.GGML_QUANT_SIZES[kind]
     blocks = rows.reshape(-1, size)
     result = np.empty((len(blocks), block), dtype=np.float32)

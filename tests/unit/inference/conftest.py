@@ -1,0 +1,59 @@
+"""Tiny checkpoints of every family, written by transformers, and the backends loaded from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from inference_models import SIZES, random_model
+
+from inference_svc.backends.reference import ReferenceBackend
+
+Save = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def save_tiny(tmp_path_factory: pytest.TempPathFactory) -> Save:
+    """Writes a random checkpoint of a family as a Hugging Face directory; the same arguments give the same one."""
+    known: dict[tuple[object, ...], Path] = {}
+
+    def save(family: str, *, dtype: str = "float32", shard: str = "1GB", **changes: Any) -> Path:
+        key = (family, dtype, shard, *sorted((name, str(value)) for name, value in changes.items()))
+        if key not in known:
+            known[key] = tmp_path_factory.mktemp(family)
+            random_model(family, **changes).to(getattr(torch, dtype)).save_pretrained(known[key], max_shard_size=shard)
+        return known[key]
+
+    return save
+
+
+@pytest.fixture(scope="session")
+def tiny_dirs(save_tiny: Save) -> dict[str, Path]:
+    """One directory per family."""
+    return {family: save_tiny(family) for family in SIZES}
+
+
+@pytest.fixture(scope="session")
+def tiny_backend(tiny_dirs: dict[str, Path]) -> Callable[[str, str], ReferenceBackend]:
+    """The reference backend of a family in a precision, loaded once."""
+    known: dict[tuple[str, str], ReferenceBackend] = {}
+
+    def load(family: str, precision: str) -> ReferenceBackend:
+        key = (family, precision)
+        if key not in known:
+            known[key] = ReferenceBackend.load(tiny_dirs[family], precision=precision, pages=160)
+        return known[key]
+
+    return load
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quiet_and_single_threaded() -> None:
+    """Tiny products gain nothing from threads, and lose much to waiting where tests share a machine."""
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
