@@ -21,3 +21,7 @@ for module in (ask, run, serve, up, version):
 def main() -> None:
     """Console entry point."""
     app()
+
+
+if __name__ == "__main__":
+    main()
