@@ -2,7 +2,7 @@
 
 The draw for token ``n`` of an answer depends on the seed and on ``n`` alone
 (a counter-based generator), so neighbours, channel and worker cannot move it.
-Ties go to the lowest id. Probabilities are computed in float64.
+Ties go to the lowest id. Sums of probabilities are taken in float64.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from kev.domain.question import Sampling
 
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 IdArray: TypeAlias = npt.NDArray[np.intp]
-_FIRST_GUESS = 256
+_CUTS = (2.0**-8, 2.0**-16)
+"""Weights below these are left out at first: what is left is rarely needed, and slow to sort."""
+_BLOCK = 512
+_BELOW_ONE = 1.0 - 2.0**-53
 _SEED_BITS = (1 << 64) - 1
 COLDEST = 1e-4
 """Temperatures below this are greedy: the division would leave the range of numbers."""
@@ -37,10 +40,11 @@ class Sampler:
 
     def __init__(self, sampling: Sampling, seed: int) -> None:
         self.greedy = sampling.temperature < COLDEST
-        self._temperature = sampling.temperature
+        self._temperature = np.float32(sampling.temperature)
         self._top_k = sampling.top_k
         self._top_p = sampling.top_p
-        self._key = seed & _SEED_BITS
+        self._stream = np.random.Philox(key=seed & _SEED_BITS)
+        self._state = self._stream.state
 
     def pick(self, logits: Float32Array, step: int) -> int:
         """The next token.
@@ -57,22 +61,27 @@ class Sampler:
         if self.greedy:
             return int(np.argmax(logits))
         ids, weights = self._candidates(logits)
-        return int(ids[_draw(weights, self._uniform(step))])
+        place = _draw(weights, self._uniform(step))
+        return place if ids is None else int(ids[place])
 
     def _uniform(self, step: int) -> float:
-        stream = np.random.Philox(key=self._key, counter=step)
-        return float(np.random.Generator(stream).random())
+        """The stream's number ``step``: in [0, 1), 53 bits."""
+        self._state["state"]["counter"][:] = (step, 0, 0, 0)
+        self._stream.state = self._state
+        return float(self._stream.random_raw() >> 11) * 2.0**-53
 
-    def _candidates(self, logits: Float32Array) -> tuple[IdArray, Float64Array]:
-        """Token ids that may be drawn, and their weights (not normalised)."""
-        scaled = logits.astype(np.float64) / self._temperature
-        weights = np.exp(scaled - scaled.max())
-        if 0 < self._top_k < len(weights):
+    def _candidates(self, logits: Float32Array) -> tuple[IdArray | None, Float32Array]:
+        """Token ids that may be drawn (None for all), and their weights (not normalised)."""
+        if 0 < self._top_k < len(logits):
             ids = _largest(logits, self._top_k)
-            return _nucleus(ids, weights[ids], float(weights[ids].sum()), self._top_p)
-        if self._top_p < 1:
-            return _top_p(logits, weights, self._top_p)
-        return np.arange(len(weights)), weights
+            return _nucleus(ids, self._weights(logits[ids]), self._top_p)
+        weights = self._weights(logits)
+        return (None, weights) if self._top_p >= 1 else _top_p(weights, self._top_p)
+
+    def _weights(self, logits: Float32Array) -> Float32Array:
+        """Weights in proportion to the probabilities; the largest is 1."""
+        weights: Float32Array = np.exp((logits - logits.max()) / self._temperature)
+        return weights
 
 
 def _largest(logits: Float32Array, count: int) -> IdArray:
@@ -80,32 +89,56 @@ def _largest(logits: Float32Array, count: int) -> IdArray:
     threshold = np.partition(logits, len(logits) - count)[len(logits) - count]
     above = np.flatnonzero(logits > threshold)
     level = np.flatnonzero(logits == threshold)[: count - len(above)]
-    ids = np.concatenate([above, level])
-    return ids[np.lexsort((ids, -logits[ids]))]
+    return _sorted(np.concatenate([above, level]), logits)
 
 
-def _top_p(logits: Float32Array, weights: Float64Array, top_p: float) -> tuple[IdArray, Float64Array]:
-    """The nucleus of the whole row. It is small as a rule, so only the largest are sorted, and more if need be."""
-    total = float(weights.sum())
-    count = min(_FIRST_GUESS, len(weights))
-    while True:
-        ids = _largest(logits, count)
-        kept = weights[ids]
-        if count == len(weights) or kept.sum() >= top_p * total:
-            return _nucleus(ids, kept, total, top_p)
-        count = min(count * 8, len(weights))
+def _sorted(ids: IdArray, values: Float32Array) -> IdArray:
+    """Ids by falling value; among equals the lower id first."""
+    return ids[np.lexsort((ids, -values[ids]))]
 
 
-def _nucleus(ids: IdArray, weights: Float64Array, total: float, top_p: float) -> tuple[IdArray, Float64Array]:
-    """The fewest leading ids whose weights reach ``top_p`` of ``total``; at least one."""
-    if top_p >= 1:
-        return ids, weights
-    count = int(np.searchsorted(np.cumsum(weights), top_p * total)) + 1
+def _top_p(weights: Float32Array, top_p: float) -> tuple[IdArray, Float32Array]:
+    """The nucleus of a whole row. It is small as a rule, so only the largest are sorted, and more if need be."""
+    wanted = top_p * float(weights.sum(dtype=np.float64))
+    ids = np.arange(len(weights))
+    for cut in _CUTS:
+        some = np.flatnonzero(weights >= cut)
+        if float(weights[some].sum(dtype=np.float64)) >= wanted:
+            ids = some
+            break
+    ids = _sorted(ids, weights)
+    return _reaching(ids, weights[ids], wanted)
+
+
+def _nucleus(ids: IdArray, weights: Float32Array, top_p: float) -> tuple[IdArray, Float32Array]:
+    """The nucleus of sorted candidates."""
+    return (ids, weights) if top_p >= 1 else _reaching(ids, weights, top_p * float(weights.sum(dtype=np.float64)))
+
+
+def _reaching(ids: IdArray, weights: Float32Array, wanted: float) -> tuple[IdArray, Float32Array]:
+    """The fewest leading ids whose weights reach ``wanted``; at least one."""
+    count = int(np.searchsorted(np.cumsum(weights, dtype=np.float64), wanted)) + 1
     return ids[:count], weights[:count]
 
 
-def _draw(weights: Float64Array, uniform: float) -> int:
-    """The index whose share of the weights holds ``uniform`` (0 <= uniform < 1)."""
-    sums = np.cumsum(weights)
-    index = int(np.searchsorted(sums, uniform * sums[-1], side="right"))
-    return min(index, int(np.flatnonzero(weights)[-1]))
+def _draw(weights: Float32Array, uniform: float) -> int:
+    """The index whose share of the weights holds ``uniform`` (0 <= uniform < 1).
+
+    First the block, then the place in it: running sums over a whole vocabulary are slow.
+    """
+    starts = np.arange(0, len(weights), _BLOCK)
+    block, rest = _place(np.add.reduceat(weights, starts, dtype=np.float64), uniform)
+    first = int(starts[block])
+    inside, _ = _place(weights[first : first + _BLOCK].astype(np.float64), rest)
+    return first + inside
+
+
+def _place(shares: Float64Array, uniform: float) -> tuple[int, float]:
+    """Where ``uniform`` falls among the shares, and how far into that share, again in [0, 1)."""
+    sums = np.cumsum(shares)
+    target = uniform * sums[-1]
+    index = int(np.searchsorted(sums, target, side="right"))
+    if index == len(shares):  # rounding
+        index = int(np.flatnonzero(shares)[-1])
+    before = sums[index - 1] if index else 0.0
+    return index, min(max((target - before) / shares[index], 0.0), _BELOW_ONE)

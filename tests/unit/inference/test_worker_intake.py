@@ -1,0 +1,164 @@
+"""When a worker looks for questions, and when it leaves them alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from inference_svc.clock import Clock
+from inference_svc.intake import Intake
+from kev.bus.messages import Lane
+from kev.domain.errors import BusUnavailable
+
+
+class FakeBus:
+    """Sources as lists of names; a take calls ``on_take`` first."""
+
+    def __init__(self) -> None:
+        self.sources: dict[str, deque[str]] = {}
+        self.taken: list[str] = []
+        self.tries: list[str] = []
+        self.tried = asyncio.Event()
+        self.alive: dict[str, Any] = {}
+        self.away = False
+        self.on_take: Callable[[str], None] = lambda source: None
+
+    async def take(self, source: str) -> str | None:
+        if self.away:
+            raise BusUnavailable("away")
+        self.tries.append(source)
+        self.tried.set()
+        waiting = self.sources.get(source)
+        found = waiting.popleft() if waiting else None
+        self.on_take(source)
+        await asyncio.sleep(0)
+        return found
+
+    async def tried_times(self, count: int) -> list[str]:
+        """Waits for so many tries."""
+        while len(self.tries) < count:
+            self.tried.clear()
+            await self.tried.wait()
+        return self.tries
+
+    async def depths(self) -> dict[Lane, int]:
+        return {Lane(source, 0): len(waiting) for source, waiting in self.sources.items()}
+
+    async def fleet(self) -> dict[str, Any]:
+        return self.alive
+
+
+class Desk:
+    """An intake with ``room`` seats."""
+
+    def __init__(self, bus: FakeBus, room: int, lease_s: float = 60.0) -> None:
+        self.room = room
+        self.got = asyncio.Event()
+        self.bus = bus
+        self.intake = Intake(
+            bus,  # type: ignore[arg-type]
+            "w1",
+            room=lambda: self.room > 0,
+            accept=self._accept,
+            clock=Clock(),
+            lease_s=lease_s,
+        )
+
+    def _accept(self, taken: Any, source: str) -> None:
+        self.room -= 1
+        self.bus.taken.append(taken)
+        self.got.set()
+
+    async def takes(self, count: int) -> list[str]:
+        while len(self.bus.taken) < count:
+            self.got.clear()
+            await self.got.wait()
+        return self.bus.taken
+
+
+@pytest.fixture
+async def running() -> Any:
+    tasks: list[tuple[Desk, asyncio.Task[None]]] = []
+
+    def start(desk: Desk) -> Desk:
+        tasks.append((desk, asyncio.ensure_future(desk.intake.run())))
+        return desk
+
+    yield start
+    for desk, task in tasks:
+        await desk.intake.stop()
+        await task
+
+
+Start = Callable[[Desk], Desk]
+
+
+async def test_it_never_takes_more_than_there_is_room_for(running: Start) -> None:
+    bus = FakeBus()
+    bus.sources["w1"] = deque("abcde")
+    desk = running(Desk(bus, room=2))
+    assert await desk.takes(2) == ["a", "b"]
+    desk.room = 2
+    desk.intake.channel_freed()
+    assert await desk.takes(4) == ["a", "b", "c", "d"]
+
+
+async def test_a_bell_that_rings_during_a_sweep_is_heard(running: Start) -> None:
+    bus = FakeBus()
+    desk = Desk(bus, room=4)
+
+    def late(source: str) -> None:
+        if source == "background" and not bus.taken and "w1" not in bus.sources:
+            bus.sources["w1"] = deque("x")
+            desk.intake.ring()
+
+    bus.on_take = late
+    running(desk)
+    async with asyncio.timeout(0.9):  # the next sweep without a bell is a second away
+        assert await desk.takes(1) == ["x"]
+
+
+async def test_a_freed_channel_costs_no_sweep_when_everything_was_empty(running: Start) -> None:
+    bus = FakeBus()
+    desk = running(Desk(bus, room=1))
+    assert await bus.tried_times(4) == ["express", "w1", "overflow", "background"]
+    await asyncio.sleep(0.01)
+    desk.intake.channel_freed()
+    await asyncio.sleep(0.01)
+    assert len(bus.tries) == 4
+    desk.intake.ring()
+    await bus.tried_times(8)
+
+
+async def test_orphans_are_served_after_a_lease_of_listening(running: Start) -> None:
+    bus = FakeBus()
+    bus.sources |= {"old": deque("x"), "live": deque("y")}
+    bus.alive = {"live": None}
+    desk = running(Desk(bus, room=4, lease_s=0.5))
+    assert bus.taken == []
+    assert await desk.takes(1) == ["x"]
+    assert "live" not in bus.tries
+
+
+async def test_a_paused_source_is_left_alone(running: Start) -> None:
+    bus = FakeBus()
+    bus.sources["overflow"] = deque("x")
+    desk = Desk(bus, room=4)
+    desk.intake.pause("overflow")
+    running(desk)
+    assert "overflow" not in await bus.tried_times(3)
+    assert await desk.takes(1) == ["x"]
+
+
+async def test_a_broker_that_is_away_is_asked_again(running: Start) -> None:
+    bus = FakeBus()
+    bus.away = True
+    bus.sources["w1"] = deque("x")
+    desk = running(Desk(bus, room=1))
+    await asyncio.sleep(0.01)
+    bus.away = False
+    assert await desk.takes(1) == ["x"]
