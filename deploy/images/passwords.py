@@ -13,6 +13,8 @@ from pathlib import Path
 
 BUS_USERS = ("router", "inference", "aggregator", "operator")
 OTHERS = ("grafana",)
+USERS = Path(__file__).with_name("users.conf")
+"""The broker's users and their permissions."""
 
 
 def password() -> str:
@@ -49,7 +51,8 @@ def main() -> None:
         return
     words = {user: kept(given.folder / user / "password", given.renew) for user in (*BUS_USERS, *OTHERS)}
     lines = [f'{user.upper()}_PASSWORD: "{words[user]}"' for user in BUS_USERS]
-    write(given.folder / "nats" / "passwords.conf", "\n".join(lines) + "\n")
+    # In one file: the broker looks for its variables in the file that uses them.
+    write(given.folder / "nats" / "users.conf", "\n".join([*lines, USERS.read_text()]))
 
 
 if __name__ == "__main__":
