@@ -2,7 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 RUN := .venv/bin/python
 
-.PHONY: help setup demo test lint test-long stubs clean
+.PHONY: help setup demo test lint test-long stubs docs clean
 
 help:
 	@echo "make demo       a real broker, router, two workers and aggregator answer examples/questions.jsonl"
@@ -10,6 +10,7 @@ help:
 	@echo "make lint       style, types, import rules, proto style, generated stubs"
 	@echo "make test-long  the long forms of the tests"
 	@echo "make stubs      regenerates kev/v1 from proto/"
+	@echo "make docs       rewrites the tables of docs/configuration.md"
 
 setup:
 	@$(PYTHON) scripts/set_up.py
@@ -28,6 +29,9 @@ test-long: setup
 
 stubs: setup
 	@$(RUN) proto/generate.py
+
+docs: setup
+	@$(RUN) scripts/config_table.py
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

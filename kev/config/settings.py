@@ -45,12 +45,14 @@ class Strategy(StrEnum):
 
     ROUND_ROBIN = "round_robin"
     CONSISTENT_HASH = "consistent_hash"
+    SEMANTIC_HASH = "semantic_hash"
 
 
 class OverflowPolicy(StrEnum):
     """What happens when no channel has room."""
 
     WAIT = "wait"
+    QUEUE = "queue"
     REJECT = "reject"
 
 
@@ -81,28 +83,46 @@ class DeploySettings(Section):
     """``deploy``: where the tiers run."""
 
     mode: Mode = Mode.SINGLE
+    """``single``: one process; ``multi_gpu``: local processes; ``distributed``: services over NATS."""
 
 
 class RouterSettings(Section):
     """``router``: how questions get channels, and what one batch may ask."""
 
     listen: Address = "127.0.0.1:50051"
+    """Where the router serves gRPC."""
     aggregator: Address = "127.0.0.1:50052"
     """Address of the aggregator whose stream ``Ask`` relays."""
     strategy: Strategy = Strategy.CONSISTENT_HASH
+    """How a question gets its hash bucket."""
     hash_buckets: Annotated[int, Field(ge=1, le=65536)] = 64
+    """A fixed number; each bucket has a home channel."""
     virtual_nodes: Annotated[int, Field(ge=1, le=1024)] = 64
+    """Places of one channel on the ring."""
     load_factor: Annotated[float, Field(ge=1.0, le=100.0)] = 1.25
+    """No channel is loaded above this share of the mean."""
+    codebook: str = ""
+    """File of a codebook for ``semantic_hash``, fitted to the deployment's own questions; empty needs none."""
+    breaker_depth: Annotated[int, Field(ge=0)] = 8
+    """Least questions in a home's queue at which its bucket's breaker may open; 0 turns breakers off."""
+    breaker_factor: Annotated[float, Field(ge=1.0, le=100.0)] = 1.2
+    """Least depth of that queue in means."""
+    breaker_open_ms: Annotated[int, Field(ge=1)] = 2_000
+    """How long an open breaker keeps questions from the home."""
     max_parallel_queries: Count = 32
     """Most channels in one forward."""
     channel_pool_size: Annotated[int, Field(ge=1, le=1024)] = 32
     """Channels of one worker."""
     overflow_policy: OverflowPolicy = OverflowPolicy.WAIT
+    """What happens when no channel has room: hold the call until its deadline, use the shared lane, or refuse."""
     max_waiters: Count = 1000
     """Most submits held under ``wait``; the next one is refused."""
     normalize: Literal["off", "light", "full"] = "light"
+    """How far a question is cleaned of fillers and repeated punctuation."""
     default_max_tokens: Count = 256
+    """Most new tokens, where a question names none."""
     max_timeout_ms: Milliseconds = 600_000
+    """Longest time a question may ask for."""
     max_text_chars: Count = 1_000_000
     """Longest question, characters; longer ones are refused before they are tokenised."""
 
@@ -113,6 +133,7 @@ class InferenceSettings(Section):
     worker_id: str = ""
     """Stable over restarts; empty takes the host's name."""
     listen: Address = "127.0.0.1:50061"
+    """Where the worker serves gRPC for operators."""
 
     @model_validator(mode="after")
     def _name(self) -> InferenceSettings:
@@ -125,9 +146,11 @@ class IsolationSettings(Section):
     """``isolation``: what questions may share, and how memory is laid out."""
 
     level: Isolation = Isolation.STRICT
+    """The weakest level served: what questions may share."""
     shared_prefix: bool = True
     """Whether the deployment's own system prompt is computed once for all."""
     kv_cache: KvLayout = KvLayout.SPLIT
+    """Pages as needed, ``max_context`` reserved per channel, or prefix pages counted and shared."""
 
 
 class CoreSettings(Section):
@@ -136,13 +159,17 @@ class CoreSettings(Section):
     model_path: str = "default"
     """A ``.gguf`` file, a Hugging Face directory, or ``default`` (SmolLM2-135M-Instruct)."""
     precision: Precision = Precision.FP32
+    """Number format of the weights."""
     max_context: Annotated[int, Field(ge=16, le=1_048_576)] = 2048
     """Most positions of one channel, prompt and answer together."""
     backend: Literal["auto", "reference", "native"] = "auto"
+    """``native`` where it can be built (CPU), else ``reference``."""
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
+    """``cpu``, ``cuda`` or ``cuda:N``."""
     threads: Annotated[int, Field(ge=0, le=512)] = 0
     """Threads of a forward; 0 takes the machine's cores."""
     system_prompt: str = ""
+    """The deployment's own; a chat template's built-in one does not slip in beside it."""
     kv_pages: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """Pages of 16 positions in the KV store; 0 sizes it from channels and ``max_context``."""
     row_budget: Annotated[int, Field(ge=1, le=65536)] = 256
@@ -155,10 +182,13 @@ class AggregatorSettings(Section):
     """``aggregator``: results."""
 
     listen: Address = "127.0.0.1:50052"
+    """Where the aggregator serves gRPC."""
     mode: ResultMode = ResultMode.SLOT_MAP
+    """Order of the results, where a batch names none."""
     timeout_ms: Milliseconds = 60_000
     """A question's time from acceptance to deadline, where it names none."""
     grace_ms: Annotated[int, Field(ge=0, le=60_000)] = 2_000
+    """How long after its deadline a slot counts as timed out for readers."""
     reader_buffer: Count = 1024
     """Frames that may wait for one slow reader."""
 
@@ -167,35 +197,48 @@ class BusSection(Section):
     """``bus``: the broker, and the bounds of the queues."""
 
     url: Annotated[str, AfterValidator(_broker)] = "nats://127.0.0.1:4222"
+    """NATS servers with JetStream, with commas between."""
     user: str = ""
+    """User of the broker."""
     password: SecretStr = SecretStr("")
+    """Password of the broker; better given as ``KEV_BUS_PASSWORD``."""
     queue_bound: Count = 64
     """Most questions in one channel's queue, the running one included."""
     shared_lane_bound: Count = 10_000
+    """Most questions in one shared lane."""
     ack_wait_ms: Annotated[int, Field(ge=200, le=3_600_000)] = 10_000
+    """A question whose worker shows no progress for so long goes to another."""
     lease_ms: Annotated[int, Field(ge=200, le=3_600_000)] = 5_000
+    """A worker that has not beaten for so long is taken for dead."""
     result_ttl_ms: Annotated[int, Field(ge=1000, le=2**40)] = 3_600_000
+    """How long requests and outcomes are kept."""
     replicas: Literal[1, 3, 5] = 1
+    """Copies of every stream."""
 
 
 class HttpSettings(Section):
     """``http``: the door for plain HTTP."""
 
     host: str = "127.0.0.1"
+    """Where ``kev serve`` listens."""
     port: Port = 8765
+    """Its port; 0 takes a free one."""
 
 
 class MetricsSettings(Section):
     """``metrics``: Prometheus endpoint of a service; port 0 is off."""
 
     host: str = "127.0.0.1"
+    """Where a service serves ``/metrics``."""
     port: Port = 0
+    """Its port; 0 is off. ``kev up`` counts on from it, one port a process."""
 
 
 class LogSettings(Section):
     """``log``: what goes to stderr."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe lines that are written."""
 
 
 class Settings(Section):

@@ -99,12 +99,15 @@ def test_the_only_worker_killed_and_one_of_another_name_takes_over(default_model
                 service("router_svc", router__listen="127.0.0.1:0", router__aggregator=at, **bus) as router,
                 kev.Client(router.ready()["address"]) as client,
             ):
-                request_id = client.submit([STORY.format(n) for n in range(10)], max_tokens=32, timeout_ms=300_000)
+                request_id = client.submit([STORY.format(n) for n in range(10)], max_tokens=16, timeout_ms=300_000)
                 follower = Follower(client.stream(request_id))
                 assert follower.some_text.wait(120)
                 old.kill()
-                with service("inference_svc", inference__listen="127.0.0.1:0", inference__worker_id="new", **bus):
+                with service(
+                    "inference_svc", inference__listen="127.0.0.1:0", inference__worker_id="new", **bus
+                ) as new:
                     follower.finish()
+                    print(new.text())
                 results = client.wait(request_id, timeout=60)
     check_all_answered(follower, results, 10)
     repeated = {result.slot for result in results if result.attempt > 1}

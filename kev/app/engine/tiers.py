@@ -14,7 +14,7 @@ from kev.config.load import ConfigError
 from kev.config.settings import Mode, Settings
 from kev.domain.question import Batch
 from kev.domain.result import Frame, ResumePoint, SlotResult, Submitted
-from router_svc.bus_settings import bus_settings
+from kev.wire.bus_settings import bus_settings
 from router_svc.router import Router
 
 TENANT = ""
