@@ -13,6 +13,7 @@ from bus_makers import lease, manifest, new_rid, outcome, questions  # isort: sk
 from kev.bus.messages import CancelHint, Delta, Lane, Piece
 from kev.bus.nats import NatsBus
 from kev.bus.nats.server import LocalNats
+from kev.bus.settings import BusSettings
 from kev.domain.errors import BusUnavailable
 
 W0 = Lane("w", 0)
@@ -183,3 +184,27 @@ async def test_a_connection_that_the_broker_ends_is_made_anew(tmp_path: Path):
             await bus.enqueue(questions(new_rid(), 1, W0))
             await rung.wait()
         await bus.close()
+
+
+async def test_closing_without_a_broker_leaves_nothing_running(server: LocalNats):
+    """Otherwise a process that is told to stop while the broker is away would never end."""
+    before = asyncio.all_tasks()
+    buses = [await connect(server, reconnect_wait_s=0.01) for _ in range(30)]
+    server.stop(kill=True)
+    for turn, bus in enumerate(buses):
+        with pytest.raises(BusUnavailable):
+            await bus.depths()
+        for _ in range(turn):
+            await asyncio.sleep(0)
+        await bus.close()
+    left = await until(lambda: asyncio.sleep(0, asyncio.all_tasks() - before), lambda tasks: not tasks)
+    assert left == set()
+
+
+async def test_giving_up_on_a_broker_leaves_nothing_running():
+    before = asyncio.all_tasks()
+    settings = BusSettings(urls=("nats://127.0.0.1:1",), connect_timeout_s=0.2, reconnect_wait_s=0.01)
+    tried = await asyncio.gather(*(NatsBus.connect(settings) for _ in range(30)), return_exceptions=True)
+    assert {type(one) for one in tried} == {BusUnavailable}
+    left = await until(lambda: asyncio.sleep(0, asyncio.all_tasks() - before), lambda tasks: not tasks)
+    assert left == set()

@@ -8,6 +8,7 @@ import logging
 import ssl
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -29,25 +30,31 @@ def addresses(settings: BusSettings) -> str:
     return ", ".join(urlsplit(url if "//" in url else f"//{url}").netloc.rpartition("@")[2] for url in settings.urls)
 
 
-async def connect_client(
-    settings: BusSettings,
-    stats: BusStats,
-    lost: Callable[[], None],
-    back: Callable[[], None],
-    closed: Callable[[], None],
-) -> Client:
-    """A connected client, which reconnects for ever after.
+@dataclass(frozen=True, slots=True)
+class Watcher:
+    """Who wants to know about a connection.
 
-    Args:
+    Attributes:
         lost, back, closed: Called when the connection goes, when it is back, and
-            when the broker ended it for good.
+            when it was ended for good, by us or by the broker.
+        given_up: Whether nobody needs it any more.
+    """
+
+    lost: Callable[[], None]
+    back: Callable[[], None]
+    closed: Callable[[], None]
+    given_up: Callable[[], bool]
+
+
+async def connect_client(settings: BusSettings, stats: BusStats, watcher: Watcher) -> Client:
+    """A connected client, which reconnects until it is closed.
 
     Raises:
         BusUnavailable: no broker within ``connect_timeout_s``, credentials
             refused, or a broker that is too old; one line with the address.
     """
-    attempt = _Attempt(stats)
-    options = _options(settings, attempt, lost, back, closed)
+    attempt = _Attempt(stats, watcher)
+    options = _options(settings, attempt, watcher)
     until = time.monotonic() + settings.connect_timeout_s
     while True:
         client = Client()
@@ -73,6 +80,7 @@ async def _connect_once(client: Client, options: dict[str, Any], attempt: _Attem
     """The library tries again and again: until it succeeds, the time is up
     (``TimeoutError``), or the broker refused the credentials (also ``TimeoutError``,
     because there is nothing to wait for)."""
+    attempt.over = False
     connecting = asyncio.ensure_future(client.connect(**options))
     refused = asyncio.ensure_future(attempt.refused.wait())
     try:
@@ -81,6 +89,7 @@ async def _connect_once(client: Client, options: dict[str, Any], attempt: _Attem
             raise TimeoutError
         connecting.result()
     finally:
+        attempt.over = not connecting.done()
         refused.cancel()
         connecting.cancel()
         await asyncio.gather(connecting, return_exceptions=True)
@@ -94,11 +103,17 @@ async def _discard(client: Client) -> None:
 
 
 class _Attempt:
-    """What the client library reports while and after it connects."""
+    """What the client library reports while and after it connects.
 
-    def __init__(self, stats: BusStats) -> None:
+    Attributes:
+        over: Nobody waits for the connection any more.
+    """
+
+    def __init__(self, stats: BusStats, watcher: Watcher) -> None:
         self._stats = stats
+        self._watcher = watcher
         self.connected = False
+        self.over = False
         self.why = "no answer"
         self.refused = asyncio.Event()
 
@@ -110,18 +125,20 @@ class _Attempt:
         log.log(level, "broker connection: %s", self.why)
         if not self.connected and "authoriz" in self.why.lower():
             self.refused.set()
+        if self.over or self._watcher.given_up():
+            # The library's own cancel can get lost in ``asyncio.wait_for`` when a
+            # connection is refused at that moment; then it would try for ever.
+            raise asyncio.CancelledError
 
 
-def _options(settings: BusSettings, attempt: _Attempt, *callbacks: Callable[[], None]) -> dict[str, Any]:
-    on_lost, on_back, on_closed = (_asynchronous(call, attempt) for call in callbacks)
-
+def _options(settings: BusSettings, attempt: _Attempt, watcher: Watcher) -> dict[str, Any]:
     options: dict[str, Any] = {
         "servers": list(settings.urls),
         "name": settings.name,
         "error_cb": attempt.on_error,
-        "disconnected_cb": on_lost,
-        "reconnected_cb": on_back,
-        "closed_cb": on_closed,
+        "disconnected_cb": _asynchronous(watcher.lost, attempt),
+        "reconnected_cb": _asynchronous(watcher.back, attempt),
+        "closed_cb": _asynchronous(watcher.closed, attempt),
         "connect_timeout": settings.connect_timeout_s,
         "reconnect_time_wait": settings.reconnect_wait_s,
         "max_reconnect_attempts": -1,

@@ -18,7 +18,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from kev.bus.feed import BusStats
-from kev.bus.nats.connect import addresses, connect_client
+from kev.bus.nats.connect import Watcher, addresses, connect_client
 from kev.bus.nats.listening import Hear, Listening
 from kev.bus.nats.replies import NoResponders, answer_of, status_of, unavailable
 from kev.bus.settings import BusSettings
@@ -43,7 +43,8 @@ class Link:
         self._asking = asyncio.Semaphore(_MOST_ASKED)
         self._listenings: set[Listening] = set()
         self._revival: asyncio.Task[None] | None = None
-        self._ended = False
+        self._closing: asyncio.Task[None] | None = None
+        self._ended = self._gone = False
         self.on_lost: list[Callable[[], None]] = []
         self.on_back: list[Callable[[], None]] = []
 
@@ -67,6 +68,7 @@ class Link:
         if self._revival is not None:
             self._revival.cancel()
         await self._client.close()
+        self._gone = True
 
     # -- asking --------------------------------------------------------------------
     async def ask(self, subject: str, payload: bytes = b"", headers: Headers | None = None) -> Msg:
@@ -213,7 +215,8 @@ class Link:
         return NoResponders(f"the broker at {self._where} is not available: nobody serves {subject}")
 
     async def _connect(self) -> Client:
-        return await connect_client(self._settings, self._stats, self._lost, self._back, self._closed)
+        watcher = Watcher(self._lost, self._back, self._closed, given_up=lambda: self._gone)
+        return await connect_client(self._settings, self._stats, watcher)
 
     def _closed(self) -> None:
         """The broker itself ended the connection (e.g. its users were changed): the
@@ -239,6 +242,10 @@ class Link:
         self._call(self.on_lost)
 
     def _back(self) -> None:
+        if self._gone:
+            # Closed at the very moment in which the client library got through.
+            self._closing = asyncio.ensure_future(self._client.close())
+            return
         self._stats.reconnects += 1
         self._call(self.on_back)
 
