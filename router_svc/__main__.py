@@ -24,6 +24,8 @@ from kev.wire.serving import (
     settings_from_command_line,
 )
 from router_svc.router import Router
+from router_svc.semantic.codebook import BadCodebook
+from router_svc.semantic.table import NoVectors
 from router_svc.service import NAME, RouterServicer
 
 DRAIN_S = 10.0
@@ -68,6 +70,8 @@ def _tokenizer(settings: Settings) -> Tokenizer:
 def _router(bus: NatsBus, settings: Settings, tokenizer: Tokenizer) -> Router:
     try:
         return Router(bus, settings, tokenizer)
+    except (NoVectors, BadCodebook) as error:
+        raise StartError(str(error)) from error
     except ValueError as error:
         raise StartError(f"core.model_path: {error}") from error
 

@@ -97,6 +97,10 @@ class Assigner:
         """Questions that the channels of the ring can still take."""
         return max(0, len(self.ring) * self._queue_bound - self.loads.total)
 
+    def any_room(self) -> bool:
+        """Whether a normal question has a chance."""
+        return self.room() > 0 or self._in_overflow(NOBODY) is not None
+
     def full(self, lane: Lane) -> None:
         """The broker refused this lane."""
         self.loads.refused(lane, self._shared_bound if lane.shared else self._queue_bound)

@@ -120,9 +120,10 @@ class Placer:
     def _choose(self, filling: Filling, whole: bool) -> list[tuple[QueuedQuestion, Placement]]:
         """Places for the questions, counted; for all of them or, unless ``whole``, for as many as there is room."""
         chosen: list[tuple[QueuedQuestion, Placement]] = []
+        now = time.monotonic()
         for question, band in filling.left:
             barred = self._watch.view.barred_for(question.isolation)
-            placement = self._assigner.assign(question.bucket, band, barred)
+            placement = self._assigner.assign(question.bucket, band, barred, now=now)
             if placement is not None:
                 chosen.append((question, placement))
             elif whole:

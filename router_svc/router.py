@@ -25,6 +25,7 @@ from kev.tokens.tokenizer import Tokenizer
 from router_svc import metrics, records
 from router_svc.admission import Limits, Refusal, check_batch, digest_of
 from router_svc.assign import Assigner
+from router_svc.breaker import BreakerLimits
 from router_svc.overflow import Line
 from router_svc.placing import Filling, Placer
 from router_svc.prepare import Preparer, Ready
@@ -81,7 +82,7 @@ class Router:
         poll_s, hurry_s: Seconds between two looks at fleet and depths; the second while somebody waits for room.
 
     Raises:
-        ValueError: the model's chat template cannot be used.
+        ValueError: the model's chat template cannot be used, or the strategy lacks a file.
     """
 
     def __init__(
@@ -99,13 +100,15 @@ class Router:
         route = settings.router
         metrics.configure(route.hash_buckets, settings.bus.queue_bound, settings.aggregator.timeout_ms / 1000)
         self._limits = Limits(settings.isolation.level, route.max_timeout_ms, route.max_text_chars)
-        self._preparer = Preparer(settings, tokenizer, self._limits, bucketing(route.strategy, route.hash_buckets))
+        self._preparer = Preparer(settings, tokenizer, self._limits, bucketing(route))
         self._assigner = Assigner(
             load_factor=route.load_factor,
             queue_bound=settings.bus.queue_bound,
             shared_bound=settings.bus.shared_lane_bound,
             virtual_nodes=route.virtual_nodes,
             rng=rng or random.Random(),
+            breaker=BreakerLimits(route.breaker_depth, route.breaker_factor, route.breaker_open_ms / 1000),
+            overflow=route.overflow_policy is OverflowPolicy.QUEUE,
         )
         self._line = Line(route.max_waiters)
         self._watch = Watch(
@@ -298,7 +301,7 @@ class Router:
             await self._keep(request.manifest)
 
     async def _overflow(self, request: _Request) -> None:
-        if self._settings.router.overflow_policy is OverflowPolicy.REJECT:
+        if self._settings.router.overflow_policy is not OverflowPolicy.WAIT:
             raise self._overloaded(len(request.filling.left))
         await self._placer.patiently(request.filling, lambda: to_the_end(self._looked(request)))
 
@@ -338,7 +341,7 @@ class Router:
         if self._settings.router.overflow_policy is OverflowPolicy.WAIT:
             if len(self._line):
                 self._line.check(self._watch.rate)
-        elif not self._assigner.room() and all(question.priority is Priority.NORMAL for question in batch.questions):
+        elif not self._assigner.any_room() and all(item.priority is Priority.NORMAL for item in batch.questions):
             raise self._overloaded(len(batch.questions))
 
     def _overloaded(self, missing: int) -> Overloaded:

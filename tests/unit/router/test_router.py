@@ -312,3 +312,10 @@ async def test_equal_questions_share_a_home_and_a_key_overrides_the_text(bus: Me
     buckets = {(question.request_id, question.slot): question.bucket for question in await taken_from(bus)}
     assert buckets["t", 0] != buckets["t", 2]
     assert buckets["k", 0] == buckets["k", 1]
+
+
+async def test_queue_puts_what_has_no_room_into_the_overflow_lane(bus: MemoryBus, start: Start) -> None:
+    router = await start(bus, router__overflow_policy="queue")
+    assert (await router.submit(many(ROOM + 2))).refused_slots == ()
+    overflowed = await taken_from(bus, "overflow")
+    assert [question.branch for question in overflowed] == ["overflow"] * 2
