@@ -64,6 +64,7 @@ def bind(library: Path) -> c.CDLL:
         "kev_scrub": (None, [pointer, pointer, i32]),
         "kev_copy_page": (None, [pointer, i32, i32]),
         "kev_plant_kv": (None, [pointer, *[i32] * 6, c.c_float]),
+        "kev_roof": (c.c_double, [i32, i32, pointer, c.c_int64]),
         "kev_plant_row": (None, [pointer, *[i32] * 3, c.c_float]),
     }
     for name, (result, arguments) in signatures.items():

@@ -27,7 +27,7 @@ struct Pages {
   }
   S* value(int layer, int page, int head) const { return key(layer, page, head) + PAGE * dim; }
 
-  // Where one element lies; see load_pair for the two orders.
+  // Where one element lies; see load_even for the two orders.
   static long at(long k, long column, long width) {
     return sizeof(S) == 4 ? k * width + column : (k / 2 * width + column) * 2 + k % 2;
   }
@@ -174,8 +174,7 @@ class Attention {
       at += long(count / 2) * 2 * kv_.dim;
 #pragma GCC unroll 16
       for (int v = 0; v < NV; v++) {
-        vf even, odd;
-        load_pair(pair_column(at, v * W), 0, even, odd);
+        const vf even = load_even(pair_column(at, v * W));
 #pragma GCC unroll 16
         for (int r = 0; r < R; r++) acc.v[r][v] = fma(set1(w[r * width_ + count - 1]), even, acc.v[r][v]);
       }

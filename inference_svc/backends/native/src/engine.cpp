@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "attention.h"
+#include "roofs.h"
 #include "rowops.h"
 
 namespace kev {
@@ -310,6 +311,13 @@ void* kev_open(const kev::KevModel* m) {
   }
 }
 void kev_close(void* e) { delete static_cast<kev::Engine*>(e); }
+
+// Bytes per second (kind -1, reading `data`), or operations per second of precision `kind`.
+double kev_roof(int32_t kind, int32_t threads, const void* data, int64_t size) {
+  kev::Pool pool(threads);
+  return kind < 0 ? kev::read_roof(pool, static_cast<const float*>(data), size) : kev::operations_roof(pool, kind);
+}
+
 // 0, or 1 when memory ran out.
 int32_t kev_forward(void* e, const kev::KevPack* pack, float* logits) {
   try {

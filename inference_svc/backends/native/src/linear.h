@@ -38,29 +38,45 @@ struct Accumulators {
   vf v[R][NV];
 };
 
+// Memory that comes next: a kernel asks for a little of it at each step, so that
+// it arrives while this tile computes.
+struct Ahead {
+  const uint8_t* at = nullptr;
+  long step = 0;
+  void fetch() {
+    _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T0);
+    at += step;
+  }
+};
+
 // R rows against NB runs of VPB vectors, `pairs` times two steps of k. For pair
 // i, run b starts at block[b] + i * 2 * width.
-template <int R, int NB, int VPB, class S>
+template <int R, int NB, int VPB, bool AHEAD = false, class S>
 static inline __attribute__((always_inline)) void dot_pairs(Accumulators<R, NB * VPB>& acc, const float* x, long xs,
-                                                            const S* const* block, long width, int pairs) {
+                                                            const S* const* block, long width, int pairs,
+                                                            Ahead ahead = {}) {
   constexpr int NV = NB * VPB;
   const S* at[NB];
   for (int b = 0; b < NB; b++) at[b] = block[b];
   for (int i = 0; i < pairs; i++) {
-    vf even[NV], odd[NV];
+    if (AHEAD) ahead.fetch();
+    // Even first, then odd: R = 6 leaves registers for one of them only.
+    vf w[NV];
 #pragma GCC unroll 16
-    for (int v = 0; v < NV; v++) load_pair(pair_column(at[v / VPB], (v % VPB) * W), width, even[v], odd[v]);
+    for (int v = 0; v < NV; v++) w[v] = load_even(pair_column(at[v / VPB], (v % VPB) * W));
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++) {
-      vf x0 = set1(x[r * xs]);
+      const vf xr = set1(x[r * xs]);
 #pragma GCC unroll 16
-      for (int v = 0; v < NV; v++) acc.v[r][v] = fma(x0, even[v], acc.v[r][v]);
+      for (int v = 0; v < NV; v++) fma_into(acc.v[r][v], xr, w[v]);
     }
 #pragma GCC unroll 16
-    for (int r = 0; r < R; r++) {
-      vf x1 = set1(x[r * xs + 1]);
+    for (int v = 0; v < NV; v++) w[v] = load_odd(pair_column(at[v / VPB], (v % VPB) * W), width);
 #pragma GCC unroll 16
-      for (int v = 0; v < NV; v++) acc.v[r][v] = fma(x1, odd[v], acc.v[r][v]);
+    for (int r = 0; r < R; r++) {
+      const vf xr = set1(x[r * xs + 1]);
+#pragma GCC unroll 16
+      for (int v = 0; v < NV; v++) fma_into(acc.v[r][v], xr, w[v]);
     }
     x += 2;
     for (int b = 0; b < NB; b++) at[b] += 2 * width;
@@ -88,14 +104,15 @@ static inline __attribute__((always_inline)) void put(const Accumulators<R, NV>&
 
 template <class S>
 struct Dense {
+  static constexpr int STEP = 2, WIDE_ROWS = 3;
   template <int R, int NB>
-  static void tile(const Operand& a, int row, const Matrix& m, int block, float* out) {
+  static void tile(const Operand& a, int row, const Matrix& m, int block, Ahead ahead, float* out) {
     const S* at[NB];
     for (int b = 0; b < NB; b++) at[b] = reinterpret_cast<const S*>(m.data + (block + b) * m.block_bytes);
     const float* x = reinterpret_cast<const float*>(static_cast<const uint8_t*>(a.data) + row * a.stride);
     Accumulators<R, NB * VB> acc;
     clear(acc);
-    dot_pairs<R, NB, VB>(acc, x, a.stride / 4, at, BLOCK, m.depth / 2);
+    dot_pairs<R, NB, VB, true>(acc, x, a.stride / 4, at, BLOCK, m.depth / 2, ahead);
     put(acc, out);
   }
 };
@@ -103,14 +120,16 @@ struct Dense {
 #if defined(__AVX512BF16__)
 // Two bfloat16 products per lane and step; the rows are bfloat16 as well.
 struct DotBf16 {
+  static constexpr int STEP = 2, WIDE_ROWS = 3;
   template <int R, int NB>
-  static void tile(const Operand& a, int row, const Matrix& m, int block, float* out) {
+  static void tile(const Operand& a, int row, const Matrix& m, int block, Ahead ahead, float* out) {
     constexpr int NV = NB * VB;
     const uint8_t* w = m.data + block * m.block_bytes;
     const uint8_t* x = static_cast<const uint8_t*>(a.data) + row * a.stride;
     Accumulators<R, NV> acc;
     clear(acc);
     for (int i = 0; i < m.depth / 2; i++) {
+      ahead.fetch();
       vi wv[NV];
 #pragma GCC unroll 16
       for (int v = 0; v < NV; v++) wv[v] = loadi(w + (v / VB) * m.block_bytes + (v % VB) * W * 4);
@@ -118,7 +137,7 @@ struct DotBf16 {
       for (int r = 0; r < R; r++) {
         vi xv = repeat32(x + r * a.stride);
 #pragma GCC unroll 16
-        for (int v = 0; v < NV; v++) acc.v[r][v] = dot_bf16(acc.v[r][v], wv[v], xv);
+        for (int v = 0; v < NV; v++) dot_bf16_into(acc.v[r][v], wv[v], xv);
       }
       w += BLOCK * 4;
       x += 4;
@@ -132,66 +151,67 @@ struct DotBf16 {
 // halves of a word, the second's in the high halves), then 32 / KQ steps of
 // BLOCK * KQ weights.
 struct Int8 {
+  static constexpr int STEP = KQ, WIDE_ROWS = 0;
   static constexpr int STEPS = GROUP / KQ;
   static constexpr long SCALE_BYTES = BLOCK * 2;
   static constexpr long GROUP_BYTES = SCALE_BYTES + BLOCK * GROUP;
 
   template <int R, int NB>
-  static void tile(const Operand& a, int row, const Matrix& m, int block, float* out) {
+  static void tile(const Operand& a, int row, const Matrix& m, int block, Ahead ahead, float* out) {
     constexpr int NV = NB * VB;
     const uint8_t* w = m.data + block * m.block_bytes;
     const uint8_t* x = static_cast<const uint8_t*>(a.data) + row * a.stride;
     const float* scale = a.scale + row * a.groups;
     const int32_t* start = a.start + row * a.groups;
-    Accumulators<R, NV> total;
-    clear(total);
+    const long xs = a.stride, groups = a.groups, bytes = m.block_bytes;
+    // The totals stay in memory: the registers belong to the group's whole numbers.
+    for (int i = 0; i < R * NV; i++) store(out + i * W, set1(0.0f));
     for (int g = 0; g < m.depth / GROUP; g++) {
       vi acc[R][NV];
 #pragma GCC unroll 16
       for (int r = 0; r < R; r++)
 #pragma GCC unroll 16
-        for (int v = 0; v < NV; v++) acc[r][v] = KQ == 4 ? set1i(start[r * a.groups + g]) : set1i(0);
+        for (int v = 0; v < NV; v++) acc[r][v] = KQ == 4 ? set1i(start[r * groups + g]) : set1i(0);
       const uint8_t* ws = w + SCALE_BYTES;
       for (int s = 0; s < STEPS; s++) {
+        ahead.fetch();
         vi wv[NV];
 #pragma GCC unroll 16
-        for (int v = 0; v < NV; v++) wv[v] = load_weights(ws + (v / VB) * m.block_bytes + (v % VB) * W * KQ);
+        for (int v = 0; v < NV; v++) wv[v] = load_weights(ws + (v / VB) * bytes + (v % VB) * W * KQ);
 #pragma GCC unroll 16
         for (int r = 0; r < R; r++) {
-          vi xv = repeat32(x + r * a.stride);
+          vi xv = repeat32(x + r * xs);
 #pragma GCC unroll 16
-          for (int v = 0; v < NV; v++) acc[r][v] = idot(acc[r][v], wv[v], xv);
-        }
+          for (int v = 0; v < NV; v++) idot_into(acc[r][v], wv[v], xv);
+              }
         ws += BLOCK * KQ;
         x += 4;
       }
 #pragma GCC unroll 16
       for (int b = 0; b < NB; b++) {
-        vf s0, s1;
-        load_pair(reinterpret_cast<const bf16*>(w + b * m.block_bytes), 0, s0, s1);
+        const bf16* scales = reinterpret_cast<const bf16*>(w + b * bytes);
+        const vf s0 = load_even(scales), s1 = load_odd(scales, 0);
 #pragma GCC unroll 16
         for (int r = 0; r < R; r++) {
-          vf sx = set1(scale[r * a.groups + g]);
-          vf& t0 = total.v[r][b * VB];
-          vf& t1 = total.v[r][b * VB + 1];
-          t0 = fma(to_float(acc[r][b * VB]), mul(s0, sx), t0);
-          t1 = fma(to_float(acc[r][b * VB + 1]), mul(s1, sx), t1);
+          vf sx = set1(scale[r * groups + g]);
+          float* total = out + (r * NV + b * VB) * W;
+          store(total, fma(to_float(acc[r][b * VB]), mul(s0, sx), load(total)));
+          store(total + W, fma(to_float(acc[r][b * VB + 1]), mul(s1, sx), load(total + W)));
         }
       }
       w += GROUP_BYTES;
     }
-    put(total, out);
   }
 };
 
-using TileFn = void (*)(const Operand&, int, const Matrix&, int, float*);
+using TileFn = void (*)(const Operand&, int, const Matrix&, int, Ahead, float*);
 
 template <class P, int NB>
 static TileFn tile_of(int rows) {
   switch (rows) {
-    case 1: return P::template tile<1, NB>;
-    case 2: return P::template tile<2, NB>;
-    case 3: return P::template tile<3, NB>;
+    case 1: return P::template tile<1, P::WIDE_ROWS ? NB : 1>;
+    case 2: return P::template tile<2, P::WIDE_ROWS ? NB : 1>;
+    case 3: return P::template tile<3, P::WIDE_ROWS ? NB : 1>;
     case 4: return P::template tile<4, 1>;
     case 5: return P::template tile<5, 1>;
     case 6: return P::template tile<6, 1>;
@@ -211,6 +231,7 @@ static TileFn tile_of(int rows) {
 template <class P, class Done>
 static void linear(Pool& pool, const Matrix& m, const Operand& a, int rows, const Done& done) {
   const int tiles = (rows + TILE - 1) / TILE;
+  const int wide = rows <= P::WIDE_ROWS ? 2 : 1;  // few rows: two blocks at a time keep the adders busy
   const int per_task = std::max(2, m.blocks / (pool.threads() * 8) & ~1);
   const int tasks = (m.blocks + per_task - 1) / per_task;
   pool.run(tasks, [&](int task, int) {
@@ -218,10 +239,14 @@ static void linear(Pool& pool, const Matrix& m, const Operand& a, int rows, cons
     const int last = std::min(m.blocks, (task + 1) * per_task);
     int step;
     for (int block = task * per_task; block < last; block += step) {
-      step = rows <= 3 && block + 2 <= last ? 2 : 1;
+      step = std::min(wide, last - block);
+      const uint8_t* next = m.data + (block + step) * m.block_bytes;
+      const long share = step * m.block_bytes / tiles;
       for (int t = 0; t < tiles; t++) {
         const int r0 = long(rows) * t / tiles, r1 = long(rows) * (t + 1) / tiles;
-        (step == 2 ? tile_of<P, 2>(r1 - r0) : tile_of<P, 1>(r1 - r0))(a, r0, m, block, out);
+        // A single tile is a plain stream, which the machine foresees by itself.
+        const Ahead ahead = tiles > 1 ? Ahead{next + t * share, share / (m.depth / P::STEP)} : Ahead{next, 0};
+        (step == 2 ? tile_of<P, 2>(r1 - r0) : tile_of<P, 1>(r1 - r0))(a, r0, m, block, ahead, out);
         for (int r = r0; r < r1; r++)
           for (int b = 0; b < step; b++) done(r, block + b, out + ((r - r0) * step + b) * BLOCK);
       }

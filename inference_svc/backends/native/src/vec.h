@@ -40,6 +40,10 @@ static inline vf mul(vf a, vf b) { return KEV_OP(mul_ps)(a, b); }
 static inline vf div(vf a, vf b) { return KEV_OP(div_ps)(a, b); }
 static inline vf fma(vf a, vf b, vf c) { return KEV_OP(fmadd_ps)(a, b, c); }
 static inline vf fnma(vf a, vf b, vf c) { return KEV_OP(fnmadd_ps)(a, b, c); }
+// acc += a * b, in the register where acc is: left to itself the compiler moves
+// accumulators about, and spills them to the stack in the innermost loop.
+static inline void fma_into(vf& acc, vf a, vf b) { asm("vfmadd231ps %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b)); }
+static inline void add_into(vi& acc, vi a) { asm("vpaddd %1, %0, %0" : "+v"(acc) : "v"(a)); }
 // The machine's max and min return the *second* operand when either is NaN:
 // the value that may be NaN must stand second.
 static inline vf max(vf a, vf maybe_nan) { return KEV_OP(max_ps)(a, maybe_nan); }
@@ -125,18 +129,13 @@ static inline void narrow(float x, bf16& out) {
     out.raw = uint16_t((u + 0x7fff + ((u >> 16) & 1)) >> 16);
 }
 
-// Two steps of the sum for W columns: `even` holds index 2i, `odd` 2i + 1.
+// Two steps of the sum for W columns: `even` is index 2i, `odd` 2i + 1.
 // float32 stores the two as two runs of `width` columns; bfloat16 stores each
-// column's two values side by side in 32 bits, so that one load gives both.
-static inline void load_pair(const float* p, long width, vf& even, vf& odd) {
-  even = load(p);
-  odd = load(p + width);
-}
-static inline void load_pair(const bf16* p, long, vf& even, vf& odd) {
-  vi both = loadi(p);
-  even = bits(shift_left16(both));
-  odd = bits(high_half(both));
-}
+// column's two values side by side in 32 bits.
+static inline vf load_even(const float* p) { return load(p); }
+static inline vf load_odd(const float* p, long width) { return load(p + width); }
+static inline vf load_even(const bf16* p) { return bits(shift_left16(loadi(p))); }
+static inline vf load_odd(const bf16* p, long) { return bits(high_half(loadi(p))); }
 // Where column `c` of a pair of `width` columns begins.
 static inline const float* pair_column(const float* p, long c) { return p + c; }
 static inline const bf16* pair_column(const bf16* p, long c) { return p + 2 * c; }
@@ -152,7 +151,7 @@ using xint = int8_t;
 constexpr int KQ = 4;
 constexpr float X_LEVELS = 127.0f;
 static inline vi load_weights(const uint8_t* p) { return loadi(p); }
-static inline vi idot(vi acc, vi w, vi x) { return _mm512_dpbusd_epi32(acc, w, x); }
+static inline void idot_into(vi& acc, vi w, vi x) { asm("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(w), "v"(x)); }
 #else
 // Eight-bit multiplies saturate here (two 8-bit products overflow 16 bits), so
 // weights are widened to 16 bits on load. The row may then keep 16 bits as
@@ -169,11 +168,11 @@ static inline vi load_weights(const uint8_t* p) {
   return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
 #endif
-static inline vi idot(vi acc, vi w, vi x) { return addi(acc, KEV_OP(madd_epi16)(w, x)); }
+static inline void idot_into(vi& acc, vi w, vi x) { add_into(acc, KEV_OP(madd_epi16)(w, x)); }
 #endif
 
 #if defined(__AVX512BF16__)
-static inline vf dot_bf16(vf acc, vi w, vi x) { return _mm512_dpbf16_ps(acc, (__m512bh)w, (__m512bh)x); }
+static inline void dot_bf16_into(vf& acc, vi w, vi x) { asm("vdpbf16ps %2, %1, %0" : "+v"(acc) : "v"(w), "v"(x)); }
 #endif
 
 // Repeats 32 bits from anywhere in every lane.

@@ -1,0 +1,41 @@
+"""What this machine could do at best, for benchmarks to hold the forward against."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from inference_svc.backends.native.binding import PRECISIONS, bind
+from inference_svc.backends.native.build import library
+from inference_svc.backends.native.variants import choose
+
+_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Roofs:
+    """The machine's limits for one precision.
+
+    Attributes:
+        bandwidth: Bytes per second that all threads read from memory together.
+        operations: Operations per second of all threads together; a
+            multiplication and an addition are two.
+    """
+
+    bandwidth: float
+    operations: float
+
+    def floor(self, weight_bytes: float, operations: float) -> float:
+        """Seconds that a step cannot be faster than."""
+        return max(weight_bytes / self.bandwidth, operations / self.operations)
+
+
+def measure_roofs(precision: str, threads: int, variant: str | None = None, rounds: int = 5) -> Roofs:
+    """The best of ``rounds`` short runs of each kind; about a second."""
+    lib = bind(library(choose(variant)))
+    data = np.ones(_BYTES // 4, np.float32)
+    kind = PRECISIONS[precision]
+    read = max(lib.kev_roof(-1, threads, data.ctypes.data, data.nbytes) for _ in range(rounds))
+    compute = max(lib.kev_roof(kind, threads, None, 0) for _ in range(rounds))
+    return Roofs(read, compute)
