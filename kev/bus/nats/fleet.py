@@ -52,7 +52,8 @@ class Beats:
         self._lost_at = None
 
     def alive(self, now: float) -> dict[str, WorkerLease]:
-        """Workers that have beaten within a lease."""
+        """Workers that have beaten within a lease. While the connection is away time stands still."""
+        now = now if self._lost_at is None else min(now, self._lost_at)
         return {name: lease for name, (at, lease) in self._seen.items() if now < at + self._lease_s}
 
 

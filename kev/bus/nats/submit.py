@@ -27,6 +27,7 @@ _TRIES_WITH_ROOM = 4
 
 Depths = dict[tuple[Lane, int], int]
 _TRIES = 20
+_MOST_OPEN = 8
 _PAUSE_S = 0.02
 
 
@@ -39,6 +40,8 @@ class Submit:
         self._bound = settings.queue_bound
         self._shared_bound = settings.shared_bound
         self._subjects = settings.shared_lane_subjects
+        # The broker opens every batch on its disk: more at once only wait there.
+        self._open = asyncio.Semaphore(_MOST_OPEN)
         self._grace_ms = int(settings.question_grace_s * 1000)
         self.oldest_s = 0.0
 
@@ -52,7 +55,8 @@ class Submit:
             try:
                 if doubles:
                     missing = await self._still_missing(missing)
-                await self._publish(missing, self._numbers(missing, depths))
+                async with self._open:
+                    await self._publish(missing, self._numbers(missing, depths))
             except ApiError as error:
                 if error.err_code == STORE_FAILED:
                     depths = await self._subject_depths()

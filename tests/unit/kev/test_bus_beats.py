@@ -40,6 +40,7 @@ def test_a_lost_connection_costs_nobody_its_lease():
     beats.beat(lease("w"), 100.0)
     beats.lost(101.0)
     beats.lost(150.0)
+    assert set(beats.alive(199.0)) == {"w"}
     beats.back(200.0)
     assert set(beats.alive(204.0)) == {"w"}
     assert beats.alive(205.0) == {}
