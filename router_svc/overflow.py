@@ -88,8 +88,12 @@ class Line:
         """
         self.check(rate)
         ticket = Ticket(wake, count)
-        self._tickets[ticket] = None
+        self.move_in(ticket)
         return ticket
+
+    def move_in(self, ticket: Ticket) -> None:
+        """Joins the end of the line from another one; who was let in once is not refused later."""
+        self._tickets[ticket] = None
 
     def first(self, ticket: Ticket) -> bool:
         """Whether it is this waiter's turn."""

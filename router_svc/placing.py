@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import msgspec
 
 from kev.bus.messages import QueuedQuestion
 from kev.bus.port import Bus
+from kev.domain.errors import BusUnavailable
 from kev.domain.question import Priority
 from router_svc import metrics
 from router_svc.assign import Assigner, Placement
@@ -17,6 +19,7 @@ from router_svc.overflow import Line
 from router_svc.tasks import to_the_end
 from router_svc.watch import Watch
 
+log = logging.getLogger(__name__)
 _TRIES = 4
 """How often a set is placed anew after the broker named full lanes that looked free."""
 
@@ -35,6 +38,10 @@ class Filling:
         self.placed = 0
         self.late: list[QueuedQuestion] = []
 
+    def bands(self) -> set[Priority]:
+        """Bands of what is left."""
+        return {band for _, band in self.left}
+
     def drop_late(self, now_ms: int) -> None:
         """Moves questions whose deadline has passed from ``left`` to ``late``."""
         self.late += [question for question, _ in self.left if question.deadline_ms <= now_ms]
@@ -42,18 +49,36 @@ class Filling:
 
 
 class Placer:
-    """Owns the line of waiters. All its work runs in the event loop.
+    """Owns the lines of waiters. All its work runs in the event loop.
+
+    Background questions wait in a line of their own: their lane may be full for
+    long while the channels have room, and nobody shall wait behind that.
 
     Args:
+        max_waiters: Most submits in each line.
         clock: Unix milliseconds.
     """
 
-    def __init__(self, bus: Bus, assigner: Assigner, watch: Watch, line: Line, clock: Callable[[], int]) -> None:
+    def __init__(self, bus: Bus, assigner: Assigner, watch: Watch, max_waiters: int, clock: Callable[[], int]) -> None:
         self._bus = bus
         self._assigner = assigner
         self._watch = watch
-        self._line = line
+        self._line, self._background = Line(max_waiters), Line(max_waiters)
         self._clock = clock
+
+    @property
+    def waiters(self) -> int:
+        """Submits that wait for room."""
+        return len(self._line) + len(self._background)
+
+    def wake(self) -> None:
+        """Room may have appeared."""
+        self._line.wake()
+        self._background.wake()
+
+    def check(self, bands: Iterable[Priority]) -> None:
+        """Raises ``Overloaded`` if a submit with these bands could not even wait."""
+        self._line_for(bands).check(self._watch.rate)
 
     async def at_once(self, filling: Filling) -> bool:
         """Puts in all that is left, or nothing. Whoever waits already goes first.
@@ -61,7 +86,8 @@ class Placer:
         Raises:
             BusUnavailable: nobody knows whether it went in; the same submit again repairs that.
         """
-        if len(self._line) and any(band is not Priority.EXPRESS for _, band in filling.left):
+        bands = filling.bands()
+        if len(self._line_for(bands)) and bands != {Priority.EXPRESS}:
             return False
         await to_the_end(self._put(filling, whole=True))
         return not filling.left
@@ -69,30 +95,46 @@ class Placer:
     async def patiently(self, filling: Filling, looked: Callable[[], Awaitable[None]]) -> None:
         """Waits in line and puts in part by part, until nothing is left or each question's deadline has passed.
 
+        A broker that does not answer is waited for like room: what went in unseen is not put in twice.
+
         Args:
             looked: Called after every look: parts may have gone in, questions may have become late.
 
         Raises:
             Overloaded: too many wait already.
-            BusUnavailable: as ``at_once``.
         """
         wake = asyncio.Event()
         began = time.monotonic()
-        ticket = self._line.enter(wake.set, len(filling.left), self._watch.rate)
+        line = self._line_for(filling.bands())
+        ticket = line.enter(wake.set, len(filling.left), self._watch.rate)
         try:
-            self._show_line()
+            self._show_lines()
             self._watch.rush()
             while filling.left:
-                if self._line.first(ticket):
-                    await to_the_end(self._put(filling, whole=False))
+                if line.first(ticket):
+                    await self._try(filling)
                 filling.drop_late(self._clock())
                 ticket.count = len(filling.left)
                 await looked()
+                if filling.left and line is not (other := self._line_for(filling.bands())):
+                    line.leave(ticket)
+                    line = other
+                    line.move_in(ticket)
+                    continue
                 await self._sleep(wake, filling)
         finally:
-            self._line.leave(ticket)
-            self._show_line()
+            line.leave(ticket)
+            self._show_lines()
             metrics.WAITED.observe(time.monotonic() - began)
+
+    def _line_for(self, bands: Iterable[Priority]) -> Line:
+        return self._background if set(bands) == {Priority.BACKGROUND} else self._line
+
+    async def _try(self, filling: Filling) -> None:
+        try:
+            await to_the_end(self._put(filling, whole=False))
+        except BusUnavailable as error:
+            log.warning("questions wait for the broker: %s", error)
 
     async def _sleep(self, wake: asyncio.Event, filling: Filling) -> None:
         """Until woken, or until the next deadline."""
@@ -152,9 +194,9 @@ class Placer:
         metrics.observe_placed((question.bucket, placement.branch, placement.lane) for question, placement in chosen)
         return True
 
-    def _show_line(self) -> None:
-        metrics.WAITERS.set(len(self._line))
-        metrics.WAITING.set(self._line.questions)
+    def _show_lines(self) -> None:
+        metrics.WAITERS.set(self.waiters)
+        metrics.WAITING.set(self._line.questions + self._background.questions)
 
 
 def _addressed(question: QueuedQuestion, placement: Placement) -> QueuedQuestion:

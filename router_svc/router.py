@@ -26,7 +26,6 @@ from router_svc import metrics, records
 from router_svc.admission import Limits, Refusal, check_batch, digest_of
 from router_svc.assign import Assigner
 from router_svc.breaker import BreakerLimits
-from router_svc.overflow import Line
 from router_svc.placing import Filling, Placer
 from router_svc.prepare import Preparer, Ready
 from router_svc.strategies import bucketing
@@ -110,7 +109,6 @@ class Router:
             breaker=BreakerLimits(route.breaker_depth, route.breaker_factor, route.breaker_open_ms / 1000),
             overflow=route.overflow_policy is OverflowPolicy.QUEUE,
         )
-        self._line = Line(route.max_waiters)
         self._watch = Watch(
             bus,
             self._assigner,
@@ -118,10 +116,10 @@ class Router:
             max_context=settings.core.max_context,
             poll_s=poll_s,
             hurry_s=hurry_s,
-            changed=self._line.wake,
-            hurry=lambda: len(self._line) > 0,
+            changed=lambda: self._placer.wake(),
+            hurry=lambda: self._placer.waiters > 0,
         )
-        self._placer = Placer(bus, self._assigner, self._watch, self._line, clock)
+        self._placer = Placer(bus, self._assigner, self._watch, route.max_waiters, clock)
         self._alone: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._polling: asyncio.Task[None] | None = None
 
@@ -153,7 +151,7 @@ class Router:
     @property
     def waiters(self) -> int:
         """Submits that wait for room."""
-        return len(self._line)
+        return self._placer.waiters
 
     async def submit(
         self,
@@ -191,11 +189,14 @@ class Router:
             counted(request.submitted())
             return request.submitted()
 
-    async def cancel(self, tenant: str, request_id: str, slots: Sequence[int] = ()) -> tuple[int, ...]:
+    async def cancel(
+        self, tenant: str, request_id: str, slots: Sequence[int] = (), *, with_text: bool = True
+    ) -> tuple[int, ...]:
         """Ends open slots of a request as cancelled.
 
         Args:
             slots: Which; empty for all.
+            with_text: Ask the workers for the text so far, to keep it in the outcome; without, it is faster.
 
         Returns:
             The slots that this call ended, ascending.
@@ -213,7 +214,7 @@ class Router:
         if wrong := [slot for slot in slots if not 0 <= slot < count]:
             raise InvalidArgument("slots", f"must be 0 to {count - 1}, got {wrong[0]}")
         wanted = [slot for slot in record.open_slots() if not slots or slot in set(slots)]
-        gone = await to_the_end(self._cancel(record.manifest, wanted)) if wanted else ()
+        gone = await to_the_end(self._cancel(record.manifest, wanted, with_text)) if wanted else ()
         metrics.CANCELLED.inc(len(gone))
         return gone
 
@@ -338,10 +339,10 @@ class Router:
 
     def _check_room(self, batch: Batch) -> None:
         """Refuses a new request that could not go in anyway, before any work is done for it."""
+        bands = {question.priority for question in batch.questions}
         if self._settings.router.overflow_policy is OverflowPolicy.WAIT:
-            if len(self._line):
-                self._line.check(self._watch.rate)
-        elif not self._assigner.any_room() and all(item.priority is Priority.NORMAL for item in batch.questions):
+            self._placer.check(bands)
+        elif not self._assigner.any_room() and bands == {Priority.NORMAL}:
             raise self._overloaded(len(batch.questions))
 
     def _overloaded(self, missing: int) -> Overloaded:
@@ -358,8 +359,9 @@ class Router:
             stored += await asyncio.gather(*(self._bus.settle(outcome) for outcome in part))
         return stored
 
-    async def _cancel(self, manifest: Manifest, slots: Sequence[int]) -> tuple[int, ...]:
-        texts = {piece.slot: piece for piece in await self._bus.catch_up(manifest.rid)}
+    async def _cancel(self, manifest: Manifest, slots: Sequence[int], with_text: bool) -> tuple[int, ...]:
+        pieces = await self._bus.catch_up(manifest.rid) if with_text else ()
+        texts = {piece.slot: piece for piece in pieces}
         now_ms = self._clock()
         wanted = []
         for slot in slots:

@@ -119,7 +119,7 @@ class _Asking:
             return
         try:
             async with asyncio.timeout(_CANCEL_S):
-                await self._router.cancel(self._batch.tenant, self._batch.request_id)
+                await self._router.cancel(self._batch.tenant, self._batch.request_id, with_text=False)
         except NotFound:
             return
         except (KevError, TimeoutError) as error:

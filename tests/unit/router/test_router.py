@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from router_lab import answer_one, batch_of, lease, many, taken_from, until
 
 from kev.bus.memory import MemoryBus
-from kev.bus.messages import Lane, Manifest
+from kev.bus.messages import Lane, Manifest, QueuedQuestion
 from kev.bus.settings import BusSettings
 from kev.domain.errors import AlreadyUsed, BusUnavailable, InvalidArgument, NotFound, Overloaded
 from kev.domain.ids import rid_of
@@ -319,3 +319,45 @@ async def test_queue_puts_what_has_no_room_into_the_overflow_lane(bus: MemoryBus
     assert (await router.submit(many(ROOM + 2))).refused_slots == ()
     overflowed = await taken_from(bus, "overflow")
     assert [question.branch for question in overflowed] == ["overflow"] * 2
+
+
+async def test_nobody_waits_behind_the_background(start: Start, tokenizer: Tokenizer) -> None:
+    bus = MemoryBus(BusSettings(queue_bound=3, shared_lane_bound=3, lease_s=3600))
+    await bus.announce(lease(tokenizer))
+    router = await start(bus, bus__shared_lane_bound=3)
+    async with asyncio.timeout(DEADLINE_S):
+        slow = asyncio.create_task(router.submit(many(5, "slow", priority=Priority.BACKGROUND)))
+        await until(lambda: router.waiters == 1)
+        assert (await router.submit(many(2, "quick"))).refused_slots == ()
+        assert not slow.done()
+        while not slow.done():
+            await answer_one(bus, "background")
+            await asyncio.sleep(0.001)
+    assert router.waiters == 0
+
+
+class Shaky(MemoryBus):
+    """A broker that can be away."""
+
+    away, missed = False, 0
+
+    async def enqueue(self, questions: Sequence[QueuedQuestion]) -> frozenset[Lane]:
+        if self.away:
+            self.missed += 1
+            raise BusUnavailable("away")
+        return await super().enqueue(questions)
+
+
+async def test_who_waits_for_room_also_waits_for_the_broker(start: Start, tokenizer: Tokenizer) -> None:
+    bus = Shaky(BusSettings(queue_bound=3, lease_s=3600))
+    await bus.announce(lease(tokenizer))
+    router = await start(bus)
+    await router.submit(many(ROOM, "full"))
+    async with asyncio.timeout(DEADLINE_S):
+        submit = asyncio.create_task(router.submit(many(1)))
+        await until(lambda: router.waiters == 1)
+        bus.away = True
+        await answer_one(bus)
+        await until(lambda: bus.missed)
+        bus.away = False
+        assert (await submit).refused_slots == ()
