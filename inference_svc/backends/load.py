@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
+import logging
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from inference_svc.backends.port import Backend
 
@@ -15,7 +14,15 @@ BACKENDS = ("auto", "reference", "native")
 PRECISIONS = ("fp32", "bf16", "fp16", "int8")
 """Names that ``core.precision`` may have. Each backend refuses those it lacks."""
 
-_NATIVE = "inference_svc.backends.native"
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    path: str | Path
+    precision: str
+    pages: int
+    threads: int | None
 
 
 def load_backend(
@@ -31,8 +38,8 @@ def load_backend(
 
     Args:
         model_path: A GGUF file or a Hugging Face directory.
-        backend: ``reference``, ``native``, or ``auto``: native on a CPU where
-            it can be built and has the precision, else reference.
+        backend: ``reference``, ``native``, or ``auto``: native on a CPU that
+            it can be built for, else reference.
         precision: ``fp32``, ``bf16``, ``fp16`` or ``int8``.
         device: ``cpu``, or a torch device for the reference backend.
         pages: Pages of the KV store, 16 positions each.
@@ -41,38 +48,43 @@ def load_backend(
     Raises:
         ModelError: the model cannot be read or is refused.
         ValueError: a name is unknown, or this backend lacks the precision or the device.
-        ImportError: ``native`` was asked for and cannot be built here.
+        RuntimeError: ``native`` was asked for and cannot be had here; the text says why.
     """
     _check("core.backend", backend, BACKENDS)
     _check("core.precision", precision, PRECISIONS)
+    wish = _Wish(model_path, precision, pages, threads)
     if backend == "native":
-        return _native(model_path, precision, device, pages, threads)
+        _check("core.device for the native backend", device, ("cpu",))
+        return _native(wish)
     if backend == "auto" and device == "cpu":
-        try:
-            return _native(model_path, precision, device, pages, threads)
-        except ImportError:
-            pass
-    return _reference(model_path, precision, device, pages, threads)
+        return _native_or_reference(wish)
+    return _reference(wish, device)
 
 
 def _check(key: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise ValueError(f"{key}: {value!r} is unknown; allowed: {', '.join(allowed)}")
+        raise ValueError(f"{key}: {value!r} is not possible; allowed: {', '.join(allowed)}")
 
 
-def _native(path: str | Path, precision: str, device: str, pages: int, threads: int | None) -> Backend:
-    if device != "cpu":
-        raise ValueError(f"core.device: the native backend runs on cpu only, got {device!r}")
-    if find_spec(_NATIVE) is None:
-        raise ImportError("the native backend is not part of this installation")
-    module: Any = import_module(_NATIVE)
-    if not hasattr(module, "NativeBackend"):
-        raise ImportError("the native backend is not part of this installation")
-    loaded: Backend = module.NativeBackend.load(path, precision=precision, pages=pages, threads=threads)
-    return loaded
+def _native_or_reference(wish: _Wish) -> Backend:
+    from inference_svc.backends.native.errors import NativeUnavailable
+
+    try:
+        return _native(wish)
+    except NativeUnavailable as reason:
+        _LOG.warning("the reference backend, which is slower, takes the native one's place: %s", reason)
+        return _reference(wish, "cpu")
 
 
-def _reference(path: str | Path, precision: str, device: str, pages: int, threads: int | None) -> Backend:
+def _native(wish: _Wish) -> Backend:
+    from inference_svc.backends.native import NativeBackend
+
+    return NativeBackend.load(wish.path, precision=wish.precision, pages=wish.pages, threads=wish.threads)
+
+
+def _reference(wish: _Wish, device: str) -> Backend:
     from inference_svc.backends.reference import ReferenceBackend
 
-    return ReferenceBackend.load(path, precision=precision, device=device, pages=pages, threads=threads)
+    return ReferenceBackend.load(
+        wish.path, precision=wish.precision, device=device, pages=wish.pages, threads=wish.threads
+    )

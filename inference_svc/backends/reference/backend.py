@@ -32,8 +32,10 @@ class ReferenceBackend:
 
     name = "reference"
 
-    def __init__(self, config: ModelConfig, weights: Weights, precision: Precision, pages: int, device: str) -> None:
-        self._device = torch.device(device)
+    def __init__(
+        self, config: ModelConfig, weights: Weights, precision: Precision, pages: int, device: torch.device
+    ) -> None:
+        self._device = device
         self._precision = precision
         self.config = config
         self._embed = precision.matrix(weights.embed, self._device)
@@ -89,9 +91,10 @@ class ReferenceBackend:
             raise ValueError(f"pages: must be at least 1, got {pages}")
         if threads is not None:
             torch.set_num_threads(threads)
+        place = _device(device)
         storage = torch.float32 if precision == "fp32" else torch.bfloat16
-        arithmetic = torch.float32 if torch.device(device).type == "cpu" else storage
-        return cls(config, weights, Precision(precision, storage, arithmetic), pages, device)
+        arithmetic = torch.float32 if place.type == "cpu" else storage
+        return cls(config, weights, Precision(precision, storage, arithmetic), pages, place)
 
     @property
     def variant(self) -> str:
@@ -230,3 +233,14 @@ def check_precision(precision: str) -> None:
     """Refuses by name what this backend does not compute."""
     if precision not in PRECISIONS:
         raise ValueError(f"core.precision: {precision!r} is not built for the reference backend; allowed: fp32, bf16")
+
+
+def _device(name: str) -> torch.device:
+    """The torch device of that name, tried out."""
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"core.device: {name!r} cannot be used here ({reason}); cpu always can") from error
+    return device

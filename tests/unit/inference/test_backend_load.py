@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-from inference_svc.backends import load
 from inference_svc.backends.load import load_backend
+from inference_svc.backends.native import NativeBackend, NativeUnavailable
 
 
 class _Native:
@@ -18,27 +16,21 @@ class _Native:
 
     name = "native"
 
-    @classmethod
-    def load(cls, path: str | Path, **settings: Any) -> _Native:
-        if settings["precision"] == "fp16":
-            raise ValueError("core.precision: not built")
-        made = cls()
-        made.__dict__.update(settings)
-        return made
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.settings = settings
 
 
 @pytest.fixture
 def native(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("stand_in_native")
-    module.NativeBackend = _Native  # type: ignore[attr-defined]
-    module.__spec__ = load.find_spec("json")
-    monkeypatch.setitem(sys.modules, "stand_in_native", module)
-    monkeypatch.setattr(load, "_NATIVE", "stand_in_native")
+    monkeypatch.setattr(NativeBackend, "load", lambda path, **settings: _Native(settings))
 
 
 @pytest.fixture
 def no_native(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "_NATIVE", "a_module_that_is_not_there")
+    def fail(*_: Any, **__: Any) -> None:
+        raise NativeUnavailable("native: no C++ compiler")
+
+    monkeypatch.setattr(NativeBackend, "load", fail)
 
 
 def test_reference_by_name(tiny_dirs: dict[str, Path]) -> None:
@@ -47,29 +39,35 @@ def test_reference_by_name(tiny_dirs: dict[str, Path]) -> None:
 
 
 @pytest.mark.usefixtures("no_native")
-def test_auto_falls_back_to_the_reference(tiny_dirs: dict[str, Path]) -> None:
+def test_auto_falls_back_to_the_reference_and_says_why(
+    tiny_dirs: dict[str, Path], caplog: pytest.LogCaptureFixture
+) -> None:
     assert load_backend(tiny_dirs["llama"], pages=8).name == "reference"
-    with pytest.raises(ImportError, match="native"):
+    assert "no C++ compiler" in caplog.text
+    with pytest.raises(NativeUnavailable, match="compiler"):
         load_backend(tiny_dirs["llama"], backend="native")
 
 
 @pytest.mark.usefixtures("native")
-def test_auto_takes_the_native_backend_where_it_can_be_built(tiny_dirs: dict[str, Path]) -> None:
+def test_auto_takes_the_native_backend_where_it_can_be_had(tiny_dirs: dict[str, Path]) -> None:
     backend: Any = load_backend(tiny_dirs["llama"], precision="int8", pages=12, threads=2)
-    assert (backend.name, backend.precision, backend.pages, backend.threads) == ("native", "int8", 12, 2)
+    assert backend.name == "native"
+    assert backend.settings == {"precision": "int8", "pages": 12, "threads": 2}
 
 
 @pytest.mark.usefixtures("native")
-def test_the_native_backend_is_for_cpus(tiny_dirs: dict[str, Path]) -> None:
-    with pytest.raises(ValueError, match=r"core\.device"):
+def test_a_device_other_than_the_cpu_is_the_references(tiny_dirs: dict[str, Path]) -> None:
+    with pytest.raises(ValueError, match=r"core\.device: 'abacus' cannot be used here"):
+        load_backend(tiny_dirs["llama"], device="abacus")
+    with pytest.raises(ValueError, match=r"core\.device for the native backend: 'cuda' .* allowed: cpu"):
         load_backend(tiny_dirs["llama"], backend="native", device="cuda")
 
 
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"backend": "fast"}, "core.backend: 'fast' is unknown; allowed: auto, reference, native"),
-        ({"precision": "fp64"}, "core.precision: 'fp64' is unknown; allowed: fp32, bf16, fp16, int8"),
+        ({"backend": "fast"}, "core.backend: 'fast' is not possible; allowed: auto, reference, native"),
+        ({"precision": "fp64"}, "core.precision: 'fp64' is not possible; allowed: fp32, bf16, fp16, int8"),
         ({"backend": "reference", "precision": "int8"}, "'int8' is not built for the reference backend"),
     ],
 )

@@ -15,7 +15,7 @@ from transformers.models.llama import LlamaConfig
 
 from inference_svc.backends.reference import ReferenceBackend
 from inference_svc.rows import Float32Array, Pack, Span
-from inference_svc.verify import CONTROLS, Prompt, self_test
+from inference_svc.verify import CONTROLS, Prompt, Solo, self_test
 from inference_svc.verify.checks import neighbour_swap, packed_alone, shared_prefix
 from kev.tokens.tokenizer import Tokenizer
 
@@ -111,9 +111,9 @@ def test_the_self_test_passes(backend: ReferenceBackend) -> None:
 def test_packed_equals_alone_and_neighbours_do_not_matter(
     backend: ReferenceBackend, prompts: list[tuple[int, ...]]
 ) -> None:
-    runs = [Prompt(prompt, prompt[:3]) for prompt in prompts]
+    runs = [Prompt(prompt, prompt[:2]) for prompt in prompts]
     for check in (
-        packed_alone(backend, runs[:5], starts=[0, 1, 0, 2, 1]),
+        packed_alone(backend, runs[:3], starts=[0, 1, 0]),
         neighbour_swap(backend, runs[0], [runs[1], runs[2]], [runs[3], runs[4]]),
     ):
         assert check.passed, check
@@ -122,10 +122,11 @@ def test_packed_equals_alone_and_neighbours_do_not_matter(
 def test_a_shared_prefix_does_not_matter(backend: ReferenceBackend, prompts: list[tuple[int, ...]]) -> None:
     prefix = (prompts[6] * 3)[:130]
     runs = [Prompt(prefix + prompts[number], prompts[number][:1]) for number in (0, 2)]
-    check = shared_prefix(backend, runs, [15, 16, 130])
+    check = shared_prefix(backend, runs, [17, 130])
     assert check.passed, check
 
 
-@pytest.mark.parametrize("control", CONTROLS, ids=lambda control: str(control.__name__))
-def test_the_controls_go_red(backend: ReferenceBackend, prompts: list[tuple[int, ...]], control: Any) -> None:
-    assert not control(backend, [Prompt(prompt) for prompt in prompts[:3]]).passed
+def test_the_controls_go_red(backend: ReferenceBackend, prompts: list[tuple[int, ...]]) -> None:
+    solo = Solo(backend)
+    for control in CONTROLS:
+        assert not control(backend, [Prompt(prompt) for prompt in prompts[:2]], solo=solo).passed, control.__name__
