@@ -67,10 +67,6 @@ class Desk:
         """Whether nothing is live and nothing is left to report."""
         return not self._by_ticket and not self._news.ends
 
-    def next_deadline(self) -> float | None:
-        """The earliest deadline of the live runs, monotonic seconds."""
-        return min((live.order.deadline for live in self._by_ticket.values()), default=None)
-
     def join(self, order: Order) -> None:
         """Seats a run; one that can never run here ends at once."""
         try:
@@ -149,11 +145,12 @@ class Desk:
     def _compute(self, plan: Plan) -> list[Computed]:
         """One forward; when the backend refuses it, each step on its own, so that only the culprit fails."""
         try:
-            logits = self._backend.forward(plan.pack())
+            pack = plan.pack()
+            logits = self._backend.forward(pack)
         except Exception:
             log.exception("a forward of %d steps failed; its steps are run one by one", len(plan.steps))
             return [(step, self._alone(step)) for step in plan.steps]
-        offsets = plan.pack().result_offsets()
+        offsets = pack.result_offsets()
         return [(step, logits[offsets[at] : offsets[at + 1]]) for at, step in enumerate(plan.steps)]
 
     def _alone(self, step: Step) -> Float32Array | Exception:

@@ -141,7 +141,8 @@ def make_desk(
     return Desk(backend, FakeTokenizer(), memory, scheduler, clock or HandClock()), memory  # type: ignore[arg-type]
 
 
-def make_core(backend: FakeBackend, on_report: Callable[[Report], None], clock: Clock | None = None) -> Core:
+def make_core(backend: FakeBackend, on_report: Callable[[Report], None], window_s: float = 0.0) -> Core:
     """A core over the fake model."""
+    clock = Clock()
     desk, _ = make_desk(backend, clock=clock)
-    return Core(desk, on_report, clock or Clock())
+    return Core(desk, on_report, clock, window_s)

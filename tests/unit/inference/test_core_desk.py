@@ -73,6 +73,18 @@ def test_a_prefix_that_cannot_be_computed_fails_its_own_slots_only() -> None:
     assert ends[3].text == letters(naive_tokens([9], 4, Sampling(), 3, 128))
 
 
+def test_a_bad_page_table_fails_its_own_slot_only() -> None:
+    desk, _ = make_desk(FakeBackend())
+    for ticket in (1, 2):
+        desk.join(_order(ticket, [9, ticket]))
+    plan = desk.plan()
+    assert plan is not None
+    plan.steps[0].run.table = np.empty(0, np.int32)
+    desk.run(plan)
+    assert desk.report(plan, 0.0).ends[0].reason == "internal"
+    assert _run(desk)[2].text == letters(naive_tokens([9, 2], 4, Sampling(), 2, 128))
+
+
 def test_everything_is_scrubbed_when_the_last_slot_leaves() -> None:
     backend = FakeBackend()
     desk, _ = make_desk(backend, unified=True)

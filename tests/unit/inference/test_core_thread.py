@@ -20,9 +20,9 @@ from kev.domain.question import Sampling
 class Host:
     """Starts a core and collects its reports."""
 
-    def __init__(self, backend: FakeBackend) -> None:
+    def __init__(self, backend: FakeBackend, window_s: float = 0.0) -> None:
         self.reports: Queue[Report] = Queue()
-        self.core: Core = make_core(backend, self.reports.put)
+        self.core: Core = make_core(backend, self.reports.put, window_s)
         self.core.start()
 
     def order(self, ticket: int, prompt: list[int], tokens: int = 4, sampling: Sampling | None = None) -> None:
@@ -111,6 +111,16 @@ def test_work_can_be_run_between_forwards(host: Start) -> None:
     assert running.core.call(threading.get_ident).result(30) != threading.get_ident()
     with pytest.raises(ZeroDivisionError):
         running.core.call(lambda: 1 // 0).result(30)
+
+
+def test_the_first_forward_waits_for_company_if_told_to() -> None:
+    backend = FakeBackend()
+    running = Host(backend, window_s=0.5)
+    for ticket in range(3):
+        running.order(ticket, [9], tokens=1)
+    running.ends(3)
+    assert len(backend.packs[0].spans) == 3
+    assert running.core.stop()
 
 
 def test_a_broken_store_ends_the_thread_and_says_so() -> None:
