@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter as Count
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 
 from prometheus_client import Counter, Gauge, Histogram
 
@@ -53,6 +54,7 @@ def configure(hash_buckets: int, queue_bound: int, timeout_s: float) -> None:
     """Settings that labels and alerts need."""
     global _buckets
     _buckets = hash_buckets
+    _children.cache_clear()
     BUCKETS.set(hash_buckets)
     BOUND.set(queue_bound)
     TIMEOUT.set(timeout_s)
@@ -60,11 +62,19 @@ def configure(hash_buckets: int, queue_bound: int, timeout_s: float) -> None:
 
 def observe_placed(placed: Iterable[tuple[int, Branch, Lane]]) -> None:
     """Questions are in their queues: bucket, branch and place of each."""
-    counted = Count(placed)
-    for (bucket, branch, lane), count in counted.items():
-        PLACED.labels(branch.value).inc(count)
-        QUESTIONS.labels(bucket_label(bucket, _buckets), branch.value).inc(count)
-        CHANNEL_QUESTIONS.labels(str(lane)).inc(count)
+    for (bucket, branch, lane), count in Count(placed).items():
+        for child in _children(bucket, branch, lane):
+            child.inc(count)
+
+
+@lru_cache(1 << 16)
+def _children(bucket: int, branch: Branch, lane: Lane) -> tuple[Counter, Counter, Counter]:
+    """The counters of one place; looking them up by label costs more than counting."""
+    return (
+        PLACED.labels(branch.value),
+        QUESTIONS.labels(bucket_label(bucket, _buckets), branch.value),
+        CHANNEL_QUESTIONS.labels(str(lane)),
+    )
 
 
 def observe_breakers(states: Mapping[int, State]) -> None:
