@@ -1,0 +1,129 @@
+"""The small programs inside the images."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from deploy_tools import DEPLOY, ROOT
+
+from kev.bus.nats.server import LocalNats, find_server
+from kev.domain.errors import BusUnavailable
+from kev.tokens.tokenizer import Tokenizer
+from kev.wire.serving import GrpcHost
+
+IMAGES = DEPLOY / "images"
+USERS = ("router", "inference", "aggregator", "operator", "grafana")
+
+
+def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(word) for word in command],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture
+def secrets(tmp_path: Path) -> Path:
+    """A folder of volumes, and the program beside the broker's users, as in its image."""
+    for name in ("nats", *USERS):
+        (tmp_path / "volumes" / name).mkdir(parents=True)
+    for source in (IMAGES / "passwords.py", DEPLOY / "nats" / "users.conf"):
+        (tmp_path / source.name).write_text(source.read_text())
+    return tmp_path
+
+
+def passwords(folder: Path, *arguments: str) -> dict[str, str]:
+    done = run(sys.executable, folder / "passwords.py", folder / "volumes", *arguments)
+    assert done.returncode == 0, done.stderr
+    return {user: (folder / "volumes" / user / "password").read_text() for user in USERS}
+
+
+def test_passwords_are_made_once_and_differ(secrets: Path):
+    first = passwords(secrets)
+    assert len(set(first.values())) == len(USERS)
+    assert min(map(len, first.values())) > 60
+    assert passwords(secrets) == first
+    renewed = passwords(secrets, "--renew")
+    assert not set(renewed.values()) & set(first.values())
+
+
+def test_one_password_can_be_shown(secrets: Path):
+    made = passwords(secrets)
+    done = run(sys.executable, secrets / "passwords.py", secrets / "volumes", "--show", "grafana")
+    assert done.stdout.strip() == made["grafana"]
+
+
+def test_the_broker_takes_the_users_file_that_is_made(secrets: Path):
+    made = passwords(secrets)
+    users = secrets / "volumes" / "nats" / "users.conf"
+    assert made["router"] in users.read_text()
+    assert made["grafana"] not in users.read_text()
+    try:
+        find_server()
+    except BusUnavailable as error:
+        pytest.skip(str(error))
+    with LocalNats(secrets / "broker", include=users) as server:
+        assert server.pid
+
+
+def test_the_vocabulary_alone_is_the_same_tokenizer(default_model: Path, tmp_path: Path):
+    small = tmp_path / "vocabulary.gguf"
+    done = run(sys.executable, IMAGES / "vocabulary.py", default_model, small)
+    assert done.returncode == 0, done.stderr
+    assert small.stat().st_size < default_model.stat().st_size / 20
+    whole, cut = Tokenizer.load(default_model), Tokenizer.load(small)
+    assert cut.digest == whole.digest
+    assert cut.encode_text("Wo ist meine Karte? 我的卡在哪里") == whole.encode_text("Wo ist meine Karte? 我的卡在哪里")
+
+
+def test_a_password_in_a_file_becomes_a_setting(tmp_path: Path):
+    file = tmp_path / "password"
+    file.write_text("word of many letters\n")
+    done = run(
+        IMAGES / "start", "sh", "-c", 'echo "$KEV_BUS_PASSWORD|${BUS_PASSWORD_FILE:-gone}"', BUS_PASSWORD_FILE=str(file)
+    )
+    assert done.stdout.strip() == "word of many letters|gone"
+
+
+def test_a_password_file_that_is_missing_stops_the_start(tmp_path: Path):
+    done = run(IMAGES / "start", "echo", "started", BUS_PASSWORD_FILE=str(tmp_path / "none"))
+    assert done.returncode == 1
+    assert "BUS_PASSWORD_FILE" in done.stderr
+    assert "started" not in done.stdout
+
+
+async def test_health_follows_the_service(tmp_path: Path):
+    host = GrpcHost("127.0.0.1:0", ["kev.v1.RouterService"])
+    address = await host.start()
+
+    async def ask() -> int:
+        import asyncio
+
+        child = await asyncio.create_subprocess_exec(sys.executable, str(IMAGES / "health"), address)
+        return await child.wait()
+
+    try:
+        assert await ask() == 1
+        await host.set_serving(True)
+        assert await ask() == 0
+    finally:
+        await host.stop(0)
+    assert await ask() == 1
+
+
+def test_images_are_built_from_what_they_need_only():
+    """What the build sees is listed by name: no data, no virtual environment, no secrets."""
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    assert "*" in lines
+    assert {line for line in lines if line.startswith("!")} >= {"!kev", "!router_svc", "!constraints.txt"}
+    for line in (IMAGES / "Dockerfile").read_text().splitlines():
+        assert not line.startswith("COPY . ")
+        assert ":latest" not in line
