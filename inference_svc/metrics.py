@@ -8,12 +8,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from inference_svc.channels import Phase
 from inference_svc.gate import CRASHED
+from inference_svc.metrics_waits import LabelledHistogram
 from inference_svc.report import End, Report
 from kev.domain.outcome import Outcome
 from kev.wire.labels import bucket_label
 
 LADDER_S = (0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-QUEUE_LADDER_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+QUEUE_LADDER_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Shorter, because there is one per bucket."""
 PACK_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
@@ -68,13 +69,13 @@ class WorkerMetrics:
         self.by_channel = Counter(
             "kev_inference_channel_questions", "Questions run, by channel.", ["channel"], registry=registry
         )
-        self.queue_seconds = Histogram(
+        self.queue_seconds = LabelledHistogram(
             "kev_inference_queue_seconds",
             "Acceptance of a question to its start, by hash bucket.",
-            ["bucket"],
-            buckets=QUEUE_LADDER_S,
-            registry=registry,
+            "bucket",
+            QUEUE_LADDER_S,
         )
+        registry.register(self.queue_seconds)
         self.retaken = Counter(
             "kev_inference_retaken_questions", "Questions that a worker had taken before.", registry=registry
         )
@@ -133,7 +134,7 @@ class WorkerMetrics:
         if audit.channel:
             self.branches.labels(audit.branch).inc()
             self.by_channel.labels(str(audit.channel_id)).inc()
-            self.queue_seconds.labels(bucket_label(audit.bucket, self._buckets)).observe(audit.queued_ms / 1000)
+            self.queue_seconds.observe(bucket_label(audit.bucket, self._buckets), audit.queued_ms / 1000)
 
     def self_test(self, passed: bool) -> None:
         """The start-up self-test's result."""

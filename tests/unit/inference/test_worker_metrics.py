@@ -87,7 +87,7 @@ def test_series_stay_below_two_thousand_however_much_happens(metrics: WorkerMetr
     for finish in FinishReason:
         metrics.end(End(1, finish, "", 1, 1, 0.0, 1.0))
     series = [line for line in generate_latest(metrics.registry).decode().splitlines() if not line.startswith("#")]
-    assert 1000 < len(series) < 2000
+    assert 800 < len(series) < 2000
 
 
 def test_names_hold_their_service_and_base_units(metrics: WorkerMetrics):
