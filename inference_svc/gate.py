@@ -31,6 +31,11 @@ class Verdict:
     end: End | None = None
     alone: bool = False
 
+    @property
+    def runs(self) -> bool:
+        """Whether the question goes to the core."""
+        return self.fate is Fate.ANSWER and self.end is None
+
 
 class Gate:
     """Checks taken questions against the bus and this worker's identity."""
@@ -53,10 +58,10 @@ class Gate:
         if not question.prompt:
             return self._final(FinishReason.REFUSED, "empty", "the prompt has no tokens")
         if held.deadline <= self._now().monotonic:
-            return self._final(FinishReason.TIMEOUT, "", "the deadline passed in the queue")
-        return await self._strike(held) if held.taken.attempt > 1 else Verdict()
+            return self.late()
+        return Verdict()
 
-    async def _strike(self, held: Held) -> Verdict:
+    async def strike(self, held: Held) -> Verdict:
         """A question that was taken before may have killed its worker: a strike, then alone, then not at all."""
         question = held.question
         strikes = await persist(lambda: self._bus.strike(question.rid, question.slot), "strike")
@@ -65,6 +70,10 @@ class Gate:
         detail = f"taken {held.taken.attempt} times without an end; it is not tried again"
         await persist(lambda: self._bus.dead_letter(question, detail, strikes), "dead letter")
         return self._final(FinishReason.ERROR, CRASHED, detail)
+
+    def late(self) -> Verdict:
+        """The end of a question whose deadline passed before its turn came."""
+        return self._final(FinishReason.TIMEOUT, "", "the deadline passed in the queue")
 
     async def _foreign(self, held: Held) -> Verdict:
         """A prompt of another tokenizer: for a worker that has it, if one lives."""

@@ -27,6 +27,7 @@ class Stage(Enum):
     """How far a question is."""
 
     CHECKING = auto()
+    WAITING = auto()
     RUNNING = auto()
     ENDING = auto()
 
@@ -118,4 +119,4 @@ class Hands:
     def texts(self, rid: str) -> tuple[Piece, ...]:
         """The text so far of a request's slots in these hands."""
         mine = (held for held in self._by_key.values() if held.question.rid == rid and held.fate is Fate.ANSWER)
-        return tuple(held.whole() for held in mine if held.stage is not Stage.CHECKING)
+        return tuple(held.whole() for held in mine if held.stage in (Stage.RUNNING, Stage.ENDING))

@@ -20,6 +20,7 @@ from inference_svc.metrics import WorkerMetrics
 from inference_svc.outcomes import Identity, Now, outcome_of
 from inference_svc.report import End, Order, Report
 from inference_svc.settle import ack, settle_and_ack
+from inference_svc.suspects import Suspects
 from kev.bus.messages import CancelHint, Delta, Piece
 from kev.bus.port import Bus, Taken
 from kev.domain.errors import BusUnavailable
@@ -66,6 +67,7 @@ class Serving:
         self._strict = strict
         self._pool = ChannelPool(identity.channels)
         self._hands = Hands()
+        self._suspects = Suspects()
         self._news: asyncio.Queue[tuple[Sequence[Delta], Sequence[tuple[Held, End]]]] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._empty = asyncio.Event()
@@ -102,17 +104,29 @@ class Serving:
 
     async def _check(self, held: Held, source: str) -> None:
         verdict = await self._gate.check(held)
+        if verdict.runs and held.taken.attempt > 1:
+            verdict = await self._suspect(held)
         if held.fate is not Fate.ANSWER or not held.taken.held:
             verdict = Verdict(held.fate if held.taken.held else Fate.ABANDON)
         if verdict.fate is Fate.GIVE_BACK:
             self._pause(source)
-        if verdict.fate is Fate.ANSWER and verdict.end is None:
+        if verdict.runs:
             held.stage = Stage.RUNNING
             self._core.join(self._order(held, verdict.alone))
             return
         held.fate = verdict.fate
         self._unseat(held)
         await self._finish(held, verdict.end)
+
+    async def _suspect(self, held: Held) -> Verdict:
+        """A question that was taken before waits until no other such one runs. Checked again: time has passed."""
+        held.stage = Stage.WAITING
+        its_turn = await self._suspects.turn(held.ticket, held.deadline - self._now().monotonic)
+        held.stage = Stage.CHECKING
+        verdict = await self._gate.check(held)
+        if not verdict.runs or held.fate is not Fate.ANSWER:
+            return verdict
+        return await self._gate.strike(held) if its_turn else self._gate.late()
 
     def _order(self, held: Held, alone: bool) -> Order:
         question = held.question
@@ -206,11 +220,11 @@ class Serving:
         return self._hands.texts(rid)
 
     async def keep_alive(self) -> None:
-        """Restarts the ack waits, of running questions only if forwards advanced since the last time."""
+        """Restarts the ack waits, of running and waiting questions only if forwards advanced since the last time."""
         advanced = self._core.forwards > self._forwards_seen
         self._forwards_seen = self._core.forwards
         for held in self._hands:
-            if advanced or held.stage is not Stage.RUNNING:
+            if advanced or held.stage in (Stage.CHECKING, Stage.ENDING):
                 try:
                     await held.taken.progress()
                 except BusUnavailable:
@@ -248,10 +262,13 @@ class Serving:
         held.fate = fate
         if held.stage is Stage.RUNNING:
             self._core.leave(held.ticket)
+        elif held.stage is Stage.WAITING:
+            self._suspects.stop(held.ticket)
 
     def _unseat(self, held: Held) -> None:
         if held.seated:
             held.seated = False
+            self._suspects.done(held.ticket)
             self._pool.leave(held.channel)
             self._freed()
 

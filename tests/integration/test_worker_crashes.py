@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -179,6 +180,49 @@ async def test_a_question_taken_again_runs_alone_after_a_strike() -> None:
     channel = again.audit.channel_id
     with_it = [pack for pack in backend.packs if any(span.channel == channel for span in pack.spans)]
     assert all(len(pack.spans) == 1 for pack in with_it if pack.spans[0].tokens[0] == 1)
+
+
+async def test_suspects_run_one_at_a_time_and_only_the_running_one_is_blamed() -> None:
+    settings = settings_with(bus__ack_wait_ms=20_000)
+    watched = Watched(bus_for(settings))
+    await submit(watched.bus, [question(n, [n + 1], max_tokens=6, lane=OVERFLOW) for n in range(4)])
+    for taken in [await watched.bus.take("overflow") for _ in range(3)]:
+        assert taken is not None
+        await taken.give_back()
+    gate = Gate()
+    backend = FakeBackend(before=gate)
+    async with worker(watched, backend, settings=settings) as running:
+        await gate.reached()
+        await _until(lambda: running.free == 0)
+        await asyncio.sleep(0.05)
+        assert watched.calls.count("strike") == 1
+        await watched.bus.settle(Outcome("req-1", "r1", 1, Status.CANCELLED, FinishReason.CANCELLED))
+        await watched.bus.hint_cancel(CancelHint("r1", (1,)))
+        await _until(lambda: running.free == 1)
+        gate.go.set()
+        found = await outcomes(watched.bus)
+        await nothing_queued(watched.bus)
+    assert watched.calls.count("strike") == 2
+    assert [found[n].status.value for n in range(4)] == ["answered", "cancelled", "answered", "answered"]
+    assert [found[n].attempt for n in range(4)] == [2, 0, 2, 1]
+
+
+async def test_a_deadline_also_ends_the_wait_for_a_turn() -> None:
+    settings = settings_with(bus__ack_wait_ms=20_000)
+    bus = bus_for(settings)
+    soon = time.time_ns() // 1_000_000 + 400
+    await submit(bus, [question(n, [n + 1], lane=OVERFLOW, deadline_ms=soon) for n in range(2)])
+    for taken in [await bus.take("overflow") for _ in range(2)]:
+        assert taken is not None
+        await taken.give_back()
+    gate = Gate()
+    async with worker(bus, FakeBackend(before=gate), settings=settings):
+        await gate.reached()
+        while (waiting := await bus.outcome("r1", 1)) is None:  # noqa: ASYNC110 - the bus has no event for it
+            await asyncio.sleep(0.005)
+        assert waiting.status is Status.TIMED_OUT
+        gate.go.set()
+        await outcomes(bus)
 
 
 async def test_three_strikes_and_it_is_dead_lettered() -> None:
