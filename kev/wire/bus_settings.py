@@ -24,6 +24,7 @@ def bus_settings(settings: Settings, name: str) -> BusSettings:
         password=bus.password.get_secret_value(),
         replicas=bus.replicas,
         queue_bound=bus.queue_bound,
+        shared_lane_bound=bus.shared_lane_bound,
         ack_wait_s=bus.ack_wait_ms / 1000,
         lease_s=bus.lease_ms / 1000,
         result_ttl_s=bus.result_ttl_ms / 1000,
