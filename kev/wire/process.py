@@ -9,11 +9,12 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 
-from prometheus_client import start_http_server
+from prometheus_client import REGISTRY
 
 from kev.config.load import ConfigError, load_settings
 from kev.config.settings import MetricsSettings, Settings
 from kev.domain.errors import KevError
+from kev.wire.exposition import serve
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +114,7 @@ def serve_metrics(settings: MetricsSettings) -> str:
     if settings.port == 0:
         return ""
     try:
-        start_http_server(settings.port, settings.host)
+        serve(REGISTRY, settings.host, settings.port)
     except OSError as error:
         raise StartError(f"metrics: cannot listen on {settings.host}:{settings.port} ({error.strerror})") from None
     return f"{settings.host}:{settings.port}"
