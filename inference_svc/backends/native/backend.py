@@ -16,7 +16,6 @@ from inference_svc.backends.native.errors import NativeUnavailable
 from inference_svc.backends.native.packed import PackedModel, open_packed
 from inference_svc.backends.native.packing import Array, rotation
 from inference_svc.backends.native.variants import Variant, choose
-from inference_svc.models import ModelConfig
 from inference_svc.rows import PAGE_SIZE, Float32Array, Pack, pages_for
 
 KV_FORMATS = ("float32", "bfloat16")
@@ -91,7 +90,6 @@ class NativeBackend:
         isa = choose(variant)
         lib = binding.bind(library(isa))
         model = open_packed(model_path, precision, isa)
-        _check_shape(model.config, isa)
         limit = model.config.max_context
         context = limit if max_context is None else max_context
         if not 1 <= context <= limit:
@@ -128,9 +126,13 @@ class NativeBackend:
 
     def scrub(self, pages: Sequence[int]) -> None:
         """Zeroes K and V of these pages in every layer."""
+        self.fill(pages, 0.0)
+
+    def fill(self, pages: Sequence[int], value: float) -> None:
+        """Sets K and V of these pages in every layer: a NaN, to see that it stays where it is."""
         ids = np.asarray(pages, np.int32)
-        self._check_pages("scrub", ids)
-        self._lib.kev_scrub(self._open(), ids.ctypes.data, len(ids))
+        self._check_pages("pages", ids)
+        self._lib.kev_fill(self._open(), ids.ctypes.data, len(ids), value)
 
     def copy_page(self, source: int, target: int) -> None:
         """Copies K and V of one page in every layer."""
@@ -203,22 +205,6 @@ def _checked(precision: str, pages: int, threads: int | None, kv: str | None) ->
     if kv is not None and kv not in KV_FORMATS:
         raise ValueError(f"kv {kv!r}: allowed are {', '.join(KV_FORMATS)}")
     return kv or _DEFAULT_KV[precision]
-
-
-def _check_shape(config: ModelConfig, variant: Variant) -> None:
-    """Refuses, by name, the shapes that the kernels do not have."""
-    for name, value, unit in (
-        ("hidden", config.hidden, 32),
-        ("intermediate", config.intermediate, 32),
-        ("head_dim", config.head_dim, 16),
-        ("heads * head_dim", config.q_width, 32),
-    ):
-        if value % unit:
-            raise NativeUnavailable(f"native: {name} must be a multiple of {unit}, this model has {value}")
-    if config.heads // config.kv_heads > 64:
-        raise NativeUnavailable(
-            f"native: at most 64 query heads per KV head, this model has {config.heads // config.kv_heads}"
-        )
 
 
 def _floats(model: PackedModel, name: str) -> Float32Array:

@@ -61,7 +61,7 @@ def bind(library: Path) -> c.CDLL:
         "kev_open": (pointer, [c.POINTER(Model)]),
         "kev_close": (None, [pointer]),
         "kev_forward": (i32, [pointer, c.POINTER(PackRows), pointer]),
-        "kev_scrub": (None, [pointer, pointer, i32]),
+        "kev_fill": (None, [pointer, pointer, i32, c.c_float]),
         "kev_copy_page": (None, [pointer, i32, i32]),
         "kev_plant_kv": (None, [pointer, *[i32] * 6, c.c_float]),
         "kev_roof": (c.c_double, [i32, i32, pointer, c.c_int64]),

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from inference_svc.backends.native.errors import NativeUnavailable
 from inference_svc.backends.native.variants import Variant
 from inference_svc.models import LayerWeights, ModelConfig, Weights
 from inference_svc.rows import Float32Array
@@ -22,6 +23,8 @@ Packer: TypeAlias = Callable[[Float32Array, Variant], Array]
 
 GROUP = 32
 """int8: neighbouring inputs that share a scale."""
+
+_MOST_SHARE = 64
 
 FORMAT = 1
 """Version of the packed layout; part of the cache's key."""
@@ -87,8 +90,25 @@ def rotation(inv_freq: Float32Array, positions: int) -> tuple[Float32Array, Floa
     return np.cos(angles), np.sin(angles)
 
 
+def check_shape(config: ModelConfig, precision: str) -> None:
+    """Refuses, by name, the shapes that the kernels do not have: NativeUnavailable."""
+    unit = 32 if precision == "int8" else 16
+    widths = {"hidden": config.hidden, "intermediate": config.intermediate, "heads * head_dim": config.q_width}
+    for name, value in widths.items():
+        if value % unit:
+            raise NativeUnavailable(
+                f"native: {name} must be a multiple of {unit} for {precision}, this model has {value}"
+            )
+    if config.head_dim % 16:
+        raise NativeUnavailable(f"native: head_dim must be a multiple of 16, this model has {config.head_dim}")
+    share = config.heads // config.kv_heads
+    if share > _MOST_SHARE:
+        raise NativeUnavailable(f"native: at most {_MOST_SHARE} query heads per KV head, this model has {share}")
+
+
 def sections(config: ModelConfig, weights: Weights, precision: str, variant: Variant) -> Iterator[tuple[str, Array]]:
     """Every array of a packed model, by name, one at a time."""
+    check_shape(config, precision)
     pack = PACKERS[precision]
     yield "embed", weights.embed if precision == "fp32" else to_bf16(weights.embed)
     yield "head", pack(weights.output, variant)

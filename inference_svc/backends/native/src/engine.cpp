@@ -42,7 +42,7 @@ class Engine {
  public:
   virtual ~Engine() = default;
   virtual void forward(const KevPack& pack, float* logits) = 0;
-  virtual void scrub(const int32_t* pages, int count) = 0;
+  virtual void fill(const int32_t* pages, int count, float x) = 0;
   virtual void copy_page(int source, int target) = 0;
   virtual void plant_kv(int value, int layer, int page, int head, int slot, int d, float x) = 0;
   // The next forward adds x to one element of the hidden state before `layer`.
@@ -123,9 +123,11 @@ class Decoder final : public Engine {
                    });
   }
 
-  void scrub(const int32_t* pages, int count) override {
+  void fill(const int32_t* pages, int count, float x) override {
+    S value;
+    narrow(x, value);
     for (int l = 0; l < m_.layers; l++)
-      for (int i = 0; i < count; i++) std::memset((void*)kv_.key(l, pages[i], 0), 0, kv_.page_size() * sizeof(S));
+      for (int i = 0; i < count; i++) std::fill_n(kv_.key(l, pages[i], 0), kv_.page_size(), value);
   }
   void copy_page(int source, int target) override {
     for (int l = 0; l < m_.layers; l++)
@@ -327,7 +329,9 @@ int32_t kev_forward(void* e, const kev::KevPack* pack, float* logits) {
     return 1;
   }
 }
-void kev_scrub(void* e, const int32_t* pages, int32_t count) { static_cast<kev::Engine*>(e)->scrub(pages, count); }
+void kev_fill(void* e, const int32_t* pages, int32_t count, float x) {
+  static_cast<kev::Engine*>(e)->fill(pages, count, x);
+}
 void kev_copy_page(void* e, int32_t source, int32_t target) {
   static_cast<kev::Engine*>(e)->copy_page(source, target);
 }

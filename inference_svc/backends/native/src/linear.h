@@ -112,6 +112,17 @@ struct Dense {
     const float* x = reinterpret_cast<const float*>(static_cast<const uint8_t*>(a.data) + row * a.stride);
     Accumulators<R, NB * VB> acc;
     clear(acc);
+#ifdef KEV_DEFECTS  // for tests that must fail: the order of a sum depends on the size of the tile
+    if (R > 1) {
+      const int half = m.depth / 4;
+      for (int b = 0; b < NB; b++) at[b] += long(half) * 2 * BLOCK;
+      dot_pairs<R, NB, VB, true>(acc, x + half * 2, a.stride / 4, at, BLOCK, m.depth / 2 - half, ahead);
+      for (int b = 0; b < NB; b++) at[b] -= long(half) * 2 * BLOCK;
+      dot_pairs<R, NB, VB, true>(acc, x, a.stride / 4, at, BLOCK, half, ahead);
+      put(acc, out);
+      return;
+    }
+#endif
     dot_pairs<R, NB, VB, true>(acc, x, a.stride / 4, at, BLOCK, m.depth / 2, ahead);
     put(acc, out);
   }

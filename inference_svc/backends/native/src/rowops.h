@@ -97,7 +97,11 @@ class Int8Rows {
       top = max(top, abs(load(x + i)));
       lost = fma(load(x + i), set1(0.0f), lost);
     }
-    const float most = max_lanes(top);
+    float most = max_lanes(top);
+#ifdef KEV_DEFECTS  // for tests that must fail: the scale depends on rows seen before
+    static float seen = 0.0f;
+    most = seen = most > seen ? most : seen;
+#endif
     const vf factor = set1(most > 0.0f ? X_LEVELS / most : 0.0f);
     alignas(64) int32_t whole[GROUP];
     for (int i = 0; i < GROUP; i += W) store(reinterpret_cast<float*>(whole + i), bits(to_int(mul(load(x + i), factor))));
