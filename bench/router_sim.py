@@ -247,7 +247,7 @@ def options_from(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--load-factor", type=float, default=1.25)
     parser.add_argument("--queue-bound", type=int, default=64)
     parser.add_argument("--breaker-depth", type=int, default=8, help="0 is off")
-    parser.add_argument("--breaker-factor", type=float, default=1.2)
+    parser.add_argument("--breaker-factor", type=float, default=1.5)
     parser.add_argument("--lose-at", type=float, default=0.0, help="a worker is lost at this time")
     parser.add_argument("--join-at", type=float, default=0.0, help="a worker joins at this time")
     parser.add_argument("--seed", type=int, default=1)

@@ -88,6 +88,8 @@ async def _follow_health(router: Router, host: GrpcHost) -> None:
 
 def main() -> int:
     """Runs the service; returns the exit code."""
+    # Questions are prepared in threads; the event loop shall not wait Python's 5 ms for its turn.
+    sys.setswitchinterval(0.001)
 
     async def run() -> None:
         await serve(settings_from_command_line("router_svc"))

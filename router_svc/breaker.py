@@ -38,7 +38,7 @@ class BreakerLimits:
     """
 
     depth: int = 8
-    factor: float = 1.2
+    factor: float = 1.5
     open_s: float = 2.0
     probe_every: int = 4
 

@@ -105,7 +105,7 @@ class RouterSettings(Section):
     """File of a codebook for ``semantic_hash``, fitted to the deployment's own questions; empty needs none."""
     breaker_depth: Annotated[int, Field(ge=0)] = 8
     """Least questions in a home's queue at which its bucket's breaker may open; 0 turns breakers off."""
-    breaker_factor: Annotated[float, Field(ge=1.0, le=100.0)] = 1.2
+    breaker_factor: Annotated[float, Field(ge=1.0, le=100.0)] = 1.5
     """Least depth of that queue in means."""
     breaker_open_ms: Annotated[int, Field(ge=1)] = 2_000
     """How long an open breaker keeps questions from the home."""
