@@ -11,6 +11,8 @@ from kev.app.cli.running import known_errors
 from kev.config.settings import Settings
 from kev.wire.process import run_service, say_ready
 
+BACKLOG = 2048
+
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
@@ -48,5 +50,6 @@ async def _serve(settings: Settings, host: str | None, port: int | None, router:
     where = host or settings.http.host
     with listen_on(where, settings.http.port if port is None else port) as door:
         async with opened_backend(settings, router) as backend:
+            door.listen(BACKLOG)  # before the ready line: from then on every connection is taken
             say_ready("serve", address=f"{where}:{door.getsockname()[1]}", router=router)
             await serve_http(create_app(backend, kev_version()), door)
