@@ -6,9 +6,10 @@ import hashlib
 from collections.abc import Sequence
 
 from kev.bus.messages import OVERFLOW, Manifest, QueuedQuestion, SlotPlan
+from kev.config.settings import Settings
 from kev.domain.ids import problem_id
 from kev.domain.outcome import Audit, FinishReason, Outcome, Status, text_digest
-from kev.domain.question import Isolation, Question, ResultMode
+from kev.domain.question import Batch, Question
 from router_svc.admission import Refusal
 from router_svc.prepare import Ready
 
@@ -37,19 +38,28 @@ def plan_slots(
 
 
 def manifest_of(
+    batch: Batch,
+    settings: Settings,
     *,
     rid: str,
     request_id: str,
-    tenant: str,
     digest: str,
     accepted_ms: int,
-    grace_ms: int,
-    isolation: Isolation,
-    mode: ResultMode,
-    slots: tuple[SlotPlan, ...],
+    latest_ms: int | None,
 ) -> Manifest:
-    """The first record of a request."""
-    return Manifest(rid, request_id, tenant, digest, accepted_ms, grace_ms, isolation, mode, slots)
+    """The first record of a request. What the batch leaves open is the deployment's choice."""
+    aggregator = settings.aggregator
+    return Manifest(
+        rid=rid,
+        request_id=request_id,
+        tenant=batch.tenant,
+        digest=digest,
+        created_ms=accepted_ms,
+        grace_ms=aggregator.grace_ms,
+        isolation=batch.isolation or settings.isolation.level,
+        mode=batch.mode or aggregator.mode,
+        slots=plan_slots(batch.questions, accepted_ms, aggregator.timeout_ms, latest_ms),
+    )
 
 
 def queued(

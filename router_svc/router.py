@@ -13,12 +13,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
-from kev.bus.messages import CancelHint, Manifest, QueuedQuestion, RequestRecord
+from kev.bus.messages import Manifest, QueuedQuestion, RequestRecord
 from kev.bus.port import Bus
 from kev.config.settings import OverflowPolicy, Settings
-from kev.domain.errors import AlreadyUsed, InvalidArgument, NotFound, Overloaded
+from kev.domain.errors import AlreadyUsed, Overloaded
 from kev.domain.ids import new_request_id, rid_of
-from kev.domain.outcome import Outcome, Status
+from kev.domain.outcome import Status
 from kev.domain.question import Batch, Priority
 from kev.domain.result import Submitted
 from kev.tokens.tokenizer import Tokenizer
@@ -28,12 +28,12 @@ from router_svc.assign import Assigner
 from router_svc.breaker import BreakerLimits
 from router_svc.placing import Filling, Placer
 from router_svc.prepare import Preparer, Ready
+from router_svc.settling import Settling
 from router_svc.strategies import bucketing
 from router_svc.tasks import ended, to_the_end
 from router_svc.watch import Watch
 
 OVERLOADED = "overloaded"
-_SETTLES_AT_ONCE = 32
 
 
 def wall_ms() -> int:
@@ -120,6 +120,7 @@ class Router:
             hurry=lambda: self._placer.waiters > 0,
         )
         self._placer = Placer(bus, self._assigner, self._watch, route.max_waiters, clock)
+        self._settling = Settling(bus, clock)
         self._alone: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._polling: asyncio.Task[None] | None = None
 
@@ -183,7 +184,15 @@ class Router:
             rid = rid_of(batch.tenant, request_id)
             async with self._one_at_a_time(rid):
                 digest = await asyncio.to_thread(digest_of, batch)
-                wanted = self._manifest(batch, rid, request_id, digest, accepted_ms, latest_ms)
+                wanted = records.manifest_of(
+                    batch,
+                    self._settings,
+                    rid=rid,
+                    request_id=request_id,
+                    digest=digest,
+                    accepted_ms=accepted_ms,
+                    latest_ms=latest_ms,
+                )
                 request = await self._open(batch, wanted, stands)
                 await self._fill(request)
             counted(request.submitted())
@@ -206,35 +215,11 @@ class Router:
             InvalidArgument: it has no such slot.
             BusUnavailable: the broker does not answer.
         """
-        rid = rid_of(tenant, request_id)
-        record = await self._bus.request(rid)
-        if record is None:
-            raise NotFound(f"request {request_id}: there is none, or it has expired")
-        count = len(record.manifest.slots)
-        if wrong := [slot for slot in slots if not 0 <= slot < count]:
-            raise InvalidArgument("slots", f"must be 0 to {count - 1}, got {wrong[0]}")
-        wanted = [slot for slot in record.open_slots() if not slots or slot in set(slots)]
-        gone = await to_the_end(self._cancel(record.manifest, wanted, with_text)) if wanted else ()
+        gone = await self._settling.cancel(rid_of(tenant, request_id), request_id, slots, with_text)
         metrics.CANCELLED.inc(len(gone))
         return gone
 
     # -- the steps of a submit -----------------------------------------------------
-    def _manifest(
-        self, batch: Batch, rid: str, request_id: str, digest: str, accepted_ms: int, latest_ms: int | None
-    ) -> Manifest:
-        default_ms = self._settings.aggregator.timeout_ms
-        return Manifest(
-            rid=rid,
-            request_id=request_id,
-            tenant=batch.tenant,
-            digest=digest,
-            created_ms=accepted_ms,
-            grace_ms=self._settings.aggregator.grace_ms,
-            isolation=batch.isolation or self._settings.isolation.level,
-            mode=batch.mode or self._settings.aggregator.mode,
-            slots=records.plan_slots(batch.questions, accepted_ms, default_ms, latest_ms),
-        )
-
     async def _open(self, batch: Batch, wanted: Manifest, stands: Callable[[Submitted], None] | None) -> _Request:
         """Prepares the questions and writes the manifest, unless the request is there already."""
         record = await self._bus.request(wanted.rid) if batch.request_id else None
@@ -316,7 +301,7 @@ class Router:
         refusals, request.refusals = request.refusals, {}
         now_ms = self._clock()
         outcomes = [records.refused(request.manifest, slot, why, now_ms=now_ms) for slot, why in refusals.items()]
-        for stored in await self._settle(outcomes):
+        for stored in await self._settling.settle(outcomes):
             if stored.status is Status.REFUSED:
                 request.refused.add(stored.slot)
                 metrics.REFUSED.labels(stored.reason).inc()
@@ -350,28 +335,6 @@ class Router:
             return Overloaded("no worker is ready", self._settings.bus.lease_ms)
         delay = self._watch.rate.retry_after_ms(missing - self._assigner.room())
         return Overloaded(f"no room for {missing} more questions", delay)
-
-    async def _settle(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
-        """The stored outcomes, written some at a time."""
-        stored: list[Outcome] = []
-        for start in range(0, len(outcomes), _SETTLES_AT_ONCE):
-            part = outcomes[start : start + _SETTLES_AT_ONCE]
-            stored += await asyncio.gather(*(self._bus.settle(outcome) for outcome in part))
-        return stored
-
-    async def _cancel(self, manifest: Manifest, slots: Sequence[int], with_text: bool) -> tuple[int, ...]:
-        pieces = await self._bus.catch_up(manifest.rid) if with_text else ()
-        texts = {piece.slot: piece for piece in pieces}
-        now_ms = self._clock()
-        wanted = []
-        for slot in slots:
-            text, attempt = (texts[slot].text, texts[slot].attempt) if slot in texts else ("", 0)
-            wanted.append(records.cancelled(manifest, slot, now_ms=now_ms, text=text, attempt=attempt))
-        stored = await self._settle(wanted)
-        gone = tuple(mine.slot for mine, kept in zip(wanted, stored, strict=True) if mine == kept)
-        if gone:
-            await self._bus.hint_cancel(CancelHint(manifest.rid, gone))
-        return gone
 
 
 def _check_same(stored: Manifest, wanted: Manifest) -> None:
