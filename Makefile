@@ -14,6 +14,7 @@ help:
 
 setup:
 	@$(PYTHON) scripts/set_up.py
+	@$(RUN) scripts/kernels.py
 
 demo: setup
 	@$(RUN) -m kev.app.demo

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kev.config.load import SECTIONS
+from kev.config.source import from_environment
 from kev.tokens.model_files import INSTALL_DEFAULT, ModelNotFound, default_model_path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,9 +28,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A deployment's own KEV_ variables must not change what the tests see."""
-    for variable in [name for name in os.environ if name.startswith("KEV_") and not name.startswith("KEV_TEST_")]:
-        del os.environ[variable]
+    """A deployment's own settings must not change what the tests see."""
+    for section, key, _ in list(from_environment(os.environ, SECTIONS)):
+        del os.environ[f"KEV_{section}_{key}".upper()]
 
 
 @pytest.fixture(scope="session")

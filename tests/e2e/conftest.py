@@ -21,7 +21,7 @@ class Up:
 @pytest.fixture(scope="session")
 def up(default_model: object) -> Iterator[Up]:
     """`kev up` with two workers on free ports."""
-    arguments = ["up", "--workers", "2", "--free-ports", *sets({**SMALL, "bus.ack_wait_ms": "3000"})]
+    arguments = ["up", "--workers", "2", "--free-ports", *sets({**SMALL, "bus.ack_wait_ms": "8000"})]
     with kev_process(*arguments) as process:
         facts = process.ready()
         yield Up(process, facts["router"], facts["aggregator"])

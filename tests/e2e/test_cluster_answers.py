@@ -88,7 +88,7 @@ def test_a_worker_killed_while_it_answers_loses_nothing(up: Up) -> None:
 
 def test_the_only_worker_killed_and_one_of_another_name_takes_over(default_model: object) -> None:
     with LocalNats() as nats:
-        bus = {"bus__url": nats.url, "bus__ack_wait_ms": "3000", "bus__lease_ms": "2000"}
+        bus = {"bus__url": nats.url, "bus__ack_wait_ms": "8000", "bus__lease_ms": "2000"}
         with (
             service("aggregator_svc", aggregator__listen="127.0.0.1:0", **bus) as aggregator,
             service("inference_svc", inference__listen="127.0.0.1:0", inference__worker_id="old", **bus) as old,

@@ -76,6 +76,7 @@ def ask_over_http(client: httpx.Client, questions: Path) -> list[dict[str, Any]]
 
 def check_same(results: list[dict[str, Any]], batched: bytes) -> None:
     expected = [json.loads(line) for line in batched.splitlines()]
+    assert [(result["slot"], result["reason"], result["detail"]) for result in results if result["reason"]] == []
     for key in ("slot", "id", "status", "finish_reason", "text"):
         assert [result[key] for result in results] == [record[key] for record in expected]
     assert [result["tokens"] for result in results] == [record["completion_tokens"] for record in expected]
