@@ -21,12 +21,20 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.mark.parametrize("family", SIZES)
-@pytest.mark.parametrize(("precision", "limit"), [("fp32", 2e-4), ("bf16", 0.4), ("int8", 0.4)])
-def test_logits_of_every_family(save_tiny: Callable[..., Path], family: str, precision: str, limit: float) -> None:
+def test_float32_logits_of_every_family(save_tiny: Callable[..., Path], family: str) -> None:
+    tokens = np.array(tokens_of(3, 100), np.int32)
+    expected = oracle_logits(random_model(family, **SIZES[family]), tokens)
+    found = score(load(save_tiny(family, **SIZES[family]), "fp32"), tokens, 100)
+    assert np.abs(found - expected).max() < 2e-4
+
+
+@pytest.mark.parametrize("family", SIZES)
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+def test_lower_precisions_stay_near(save_tiny: Callable[..., Path], family: str, precision: str) -> None:
     tokens = np.array(tokens_of(3, 100), np.int32)
     expected = oracle_logits(random_model(family, **SIZES[family]), tokens)
     found = score(load(save_tiny(family, **SIZES[family]), precision), tokens, 100)
-    assert np.abs(found - expected).max() < limit
+    assert np.abs(found - expected).mean() < 0.05 * np.abs(expected).mean()
     assert (found.argmax(axis=1) == expected.argmax(axis=1)).mean() > 0.9
 
 

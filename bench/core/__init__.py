@@ -1,0 +1,1 @@
+"""Measurements of the bare core: backend, rows and pages, with no service around it."""

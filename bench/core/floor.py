@@ -1,0 +1,33 @@
+"""How fast a job could be at best: every forward reads all weights once and does all multiplications."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from inference_svc.backends.native import NativeBackend
+from inference_svc.backends.native.roofs import Roofs
+from inference_svc.models import ModelConfig
+
+
+def body_weights(config: ModelConfig) -> int:
+    """Weights of all blocks, without embedding and head."""
+    attention = config.hidden * (2 * config.q_width + 2 * config.kv_width)
+    return config.layers * (attention + 3 * config.hidden * config.intermediate)
+
+
+def job_floor(backend: NativeBackend, roofs: Roofs, packs: Iterable[tuple[int, int]]) -> float:
+    """Seconds: the sum over forwards of max(bytes / bandwidth, operations / peak). Attention comes for free.
+
+    Args:
+        backend: Tells the weights' bytes, scales included.
+        roofs: Measured in the same run.
+        packs: Rows and wanted rows of each forward.
+    """
+    config = backend.packed.config
+    body, head = body_weights(config), config.hidden * config.vocab
+    per_weight = backend.packed.weight_bytes / (body + head)
+    seconds = 0.0
+    for rows, wanted in packs:
+        used = (body + (head if wanted else 0)) * per_weight
+        seconds += roofs.floor(used, 2.0 * (rows * body + wanted * head))
+    return seconds
