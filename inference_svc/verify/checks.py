@@ -119,7 +119,7 @@ def _after(prompts: Sequence[Prompt], expected: Sequence[Float32Array], length: 
 
 
 def _with_prefix(backend: Backend, prompts: Sequence[Prompt], length: int) -> list[Float32Array]:
-    drive(backend, [lane(Prompt(prompts[0].prompt[:length]))])
+    drive(backend, [lane(Prompt(prompts[0].prompt[:length], scored=0))])
     full, free = length // PAGE_SIZE, pages_for(length)
     lanes = []
     for channel, prompt in enumerate(prompts):
