@@ -9,7 +9,7 @@ import typer
 from kev.app.cli import options
 from kev.app.cli.running import known_errors
 from kev.config.settings import Settings
-from kev.wire.process import run_service, say_ready
+from kev.wire.process import run_service, say_ready, serve_metrics
 
 BACKLOG = 2048
 
@@ -44,6 +44,7 @@ async def _serve(settings: Settings, host: str | None, port: int | None, router:
     from kev.app.cli.version import kev_version
     from kev.app.compose import opened_backend
     from kev.app.http.app import create_app
+    from kev.app.http.metrics import Counted
     from kev.app.http.server import listen_on
     from kev.app.http.server import serve as serve_http
 
@@ -51,5 +52,6 @@ async def _serve(settings: Settings, host: str | None, port: int | None, router:
     with listen_on(where, settings.http.port if port is None else port) as door:
         async with opened_backend(settings, router) as backend:
             door.listen(BACKLOG)  # before the ready line: from then on every connection is taken
-            say_ready("serve", address=f"{where}:{door.getsockname()[1]}", router=router)
-            await serve_http(create_app(backend, kev_version()), door)
+            metrics = serve_metrics(settings.metrics)
+            say_ready("serve", address=f"{where}:{door.getsockname()[1]}", router=router, metrics=metrics)
+            await serve_http(Counted(create_app(backend, kev_version())), door)

@@ -1,0 +1,53 @@
+"""What the HTTP door counts: ``kev_http_*``. Routes are labels, addresses are not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import MutableMapping
+from typing import Any
+
+from prometheus_client import Counter, Gauge, Histogram
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LADDER = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60)
+
+REQUESTS = Counter("kev_http_requests", "Requests, by route and status.", ["route", "status"])
+SECONDS = Histogram("kev_http_request_seconds", "Request to the last byte of its answer.", ["route"], buckets=LADDER)
+OPEN = Gauge("kev_http_open_requests", "Requests that are being answered.")
+NO_ROUTE = "none"
+LEFT = "left"
+"""Status of a request whose caller left before an answer began."""
+
+
+class Counted:
+    """An application whose requests are counted."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes everything on as it is."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status, began = LEFT, time.monotonic()
+
+        async def told(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = str(message["status"])
+            await send(message)
+
+        with OPEN.track_inprogress():
+            try:
+                await self._app(scope, receive, told)
+            finally:
+                route = _route(scope)
+                REQUESTS.labels(route, status).inc()
+                SECONDS.labels(route).observe(time.monotonic() - began)
+
+
+def _route(scope: MutableMapping[str, Any]) -> str:
+    """The route's pattern with its method: bounded, whatever callers ask for."""
+    path = getattr(scope.get("route"), "path", None)
+    return NO_ROUTE if path is None else f"{scope['method']} {path}"
