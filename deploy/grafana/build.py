@@ -125,6 +125,19 @@ def overview() -> Json:
                 text="Submits that the routers hold because no channel has room.",
             ),
             graph(
+                "HTTP requests by status",
+                Line("sum by (status) (rate(kev_http_requests_total[1m]))", "{{status}}"),
+                text="Requests at the HTTP gateway, its own health checks included.",
+                unit="reqps",
+                stacked=True,
+            ),
+            graph(
+                "HTTP request time",
+                *quantiles("kev_http_request_seconds", picked='route!="GET /healthz"', window="5m"),
+                text="Request to the last byte of its answer, health checks left out.",
+                unit="s",
+            ),
+            graph(
                 "Readers",
                 Line("sum(kev_aggregator_readers)", "streams"),
                 Line("sum(kev_aggregator_requests)", "requests"),

@@ -112,7 +112,7 @@ def test_three_workers_share_the_questions(stack: Stack):
 
 
 def test_every_replica_is_scraped(stack: Stack):
-    wanted = {"router": ["up"], "inference": ["up"] * 3, "aggregator": ["up"], "prometheus": ["up"]}
+    wanted = {name: ["up"] for name in ("router", "aggregator", "gateway", "prometheus")} | {"inference": ["up"] * 3}
     wait_for(stack.targets, lambda found: found == wanted, "targets")
 
 

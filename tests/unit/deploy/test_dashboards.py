@@ -14,12 +14,13 @@ from deploy_tools import DEPLOY
 from prometheus_client import REGISTRY
 
 import aggregator_svc.metrics
+import kev.app.http.metrics
 import router_svc.metrics
 from inference_svc.metrics import WorkerMetrics
 
 GRAFANA = DEPLOY / "grafana"
 FILES = sorted((GRAFANA / "dashboards").glob("*.json"))
-USED = (aggregator_svc.metrics, router_svc.metrics)
+USED = (aggregator_svc.metrics, router_svc.metrics, kev.app.http.metrics)
 
 
 def panels(file: Path) -> list[dict[str, Any]]:
