@@ -119,7 +119,7 @@ def test_the_only_worker_killed_and_one_of_another_name_takes_over(default_model
 
 def test_good_and_bad_questions_of_one_batch_each_end_their_own_way(up: Up) -> None:
     good = [f"Name a river of {land}." for land in ("France", "Egypt", "China", "Brazil", "India")]
-    late = {"text": STORY.format(0), "timeout_ms": 300, "max_tokens": 2000}
+    late = {"text": STORY.format(0), "timeout_ms": 1500, "max_tokens": 2000}
     with kev.Client(up.router) as client:
         request_id = client.submit(["", "word " * 20_000, late, *good], max_tokens=16, timeout_ms=120_000)
         empty, too_long, timed_out, *answered = client.wait(request_id, timeout=150)
@@ -151,5 +151,7 @@ def test_a_killed_router_and_aggregator_come_back_at_their_addresses(up: Up) -> 
         request_id = client.submit([STORY.format(n) for n in range(4)], max_tokens=48, timeout_ms=300_000)
         for part in ("-m router_svc", "-m aggregator_svc"):
             os.kill(child_with(up.process.pid, part), signal.SIGKILL)
+        for name in ("router", "aggregator"):
+            up.process.wait_for_line(f"{name:<10} | is ready again")
         results = client.wait(request_id, timeout=200)
     assert [result.status for result in results] == ["answered"] * 4

@@ -128,7 +128,7 @@ def test_cancel_ends_open_slots(engine: Engine, fake: FakeModel) -> None:
 
 def test_a_mixed_batch_ends_slot_by_slot(engine: Engine) -> None:
     long = "word " * 2000
-    late = {"text": f"A {SLEEPY} story.", "timeout_ms": 300, "max_tokens": 240}
+    late = {"text": f"A {SLEEPY} story.", "timeout_ms": 800, "max_tokens": 240}
     request_id = engine.submit(["Good?", "", long, late], max_tokens=8)
     good, empty, too_long, timed_out = engine.wait(request_id, timeout=30)
     assert good.ok
