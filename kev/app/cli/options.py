@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,13 +27,16 @@ Temperature = Annotated[float | None, typer.Option("--temperature", help="0 is g
 Seed = Annotated[int | None, typer.Option("--seed", help="Fixes the random stream of sampled answers.")]
 
 
-def settings_of(config: Path | None, sets: list[str] | None) -> Settings:
+def settings_of(config: Path | None, sets: list[str] | None, flags: Mapping[str, Any] | None = None) -> Settings:
     """The settings of a command; also sets up the log.
+
+    Args:
+        flags: From options of the command's own, on top of all.
 
     Raises:
         ConfigError: names the key and what is allowed.
     """
-    settings = load_settings(config, flags=flags_of(sets))
+    settings = load_settings(config, flags={**flags_of(sets), **(flags or {})})
     set_up_log(settings.log.level if settings.log.level != "info" else "warning")
     return settings
 

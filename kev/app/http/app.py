@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Query, Request
+from pydantic import Field
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
@@ -19,9 +20,11 @@ from kev.app.http.requests import read_query, while_there
 from kev.app.http.results import CancelledBody, HealthBody, ResultsBody, results_body
 from kev.domain.errors import NotFound
 from kev.domain.ids import is_request_id
+from kev.domain.question import MAX_QUESTIONS
 from kev.domain.result import Frame
 
 MAX_WAIT_MS = 600_000
+Slot = Annotated[int, Field(ge=0, lt=MAX_QUESTIONS)]
 LEFT = 499
 """Status of a request whose caller has left: nobody reads it but the access log."""
 PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -49,10 +52,10 @@ def _routes(backend: Backend) -> APIRouter:
 
     @routes.post("/v1/query", response_model=ResultsBody, openapi_extra={"requestBody": BODY}, description=EVENTS_DOC)
     async def ask(request: Request) -> Response:
-        body = await read_query(request)
-        frames = backend.ask(body.batch())
+        query = await read_query(request)
+        frames = backend.ask(query.batch)
         try:
-            if not body.stream:
+            if not query.stream:
                 return JSONResponse(await while_there(request.receive, _whole(backend, frames)))
             first = await while_there(request.receive, _first(frames))
         except ClientDisconnect:
@@ -72,7 +75,7 @@ def _routes(backend: Backend) -> APIRouter:
         return JSONResponse(results_body(request_id, found))
 
     @routes.delete("/v1/query/{request_id}", response_model=CancelledBody)
-    async def cancel(request_id: str, slots: Annotated[list[int] | None, Query()] = None) -> Response:
+    async def cancel(request_id: str, slots: Annotated[list[Slot] | None, Query()] = None) -> Response:
         """Cancels the open slots of a request, or those that are named."""
         _check(request_id)
         ended = await backend.cancel(request_id, slots or ())

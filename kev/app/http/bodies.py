@@ -4,20 +4,39 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, model_validator
 
 from kev.client.queries import batch_of
-from kev.domain.question import Batch, Isolation, Priority, ResultMode
+from kev.domain.question import MAX_QUESTIONS, Batch, Isolation, Priority, ResultMode
 
 Whole = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Seed = Annotated[int, Field(ge=0, le=2**64 - 1)]
 QUESTION_ALLOWED = "must be a text, or an object with text or messages"
+MAX_KEYS = 32
 
 
 class Body(BaseModel):
-    """Base: no unknown keys, no silent conversions, no NaN."""
+    """Base: no unknown keys, no silent conversions, no NaN.
+
+    Every mistake that is noted costs time and memory, so their number is
+    bounded: by the keys of an object, by the questions of a batch, and to the
+    first one in any other list.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_keys(cls, given: Any) -> Any:
+        if isinstance(given, dict) and len(given) > MAX_KEYS:
+            raise ValueError(f"must have at most {MAX_KEYS} keys, got {len(given)}")
+        return given
+
+
+def _few_questions(given: Any) -> Any:
+    if isinstance(given, list) and len(given) > MAX_QUESTIONS:
+        raise ValueError(f"must hold 1 to {MAX_QUESTIONS:,} questions; got {len(given):,}")
+    return given
 
 
 class MessageBody(Body):
@@ -31,7 +50,7 @@ class QuestionBody(Body):
     """One question: a text alone, or an object."""
 
     text: str = ""
-    messages: list[MessageBody] = []
+    messages: Annotated[list[MessageBody], FailFast()] = []
     id: str = Field("", description="Your own label, returned with the answer.")
     max_tokens: Whole | None = Field(None, description="Most new tokens.")
     timeout_ms: Whole | None = Field(None, description="From acceptance to the question's deadline.")
@@ -41,7 +60,7 @@ class QuestionBody(Body):
     top_k: Whole = Field(0, description="Keep the k likeliest tokens; 0 keeps all.")
     top_p: float = Field(1.0, description="Keep the smallest set with this much probability.")
     seed: Seed | None = Field(None, description="Fixes the question's random stream.")
-    stop: list[str] = Field([], description="The answer ends before the first of these.")
+    stop: Annotated[list[str], FailFast()] = Field([], description="The answer ends before the first of these.")
     truncate: bool = Field(False, description="Cut an over-long question instead of refusing it.")
 
     @model_validator(mode="before")
@@ -57,7 +76,7 @@ class QuestionBody(Body):
 class QueryBody(Body):
     """A batch of questions."""
 
-    queries: list[QuestionBody] = Field(
+    queries: Annotated[list[QuestionBody], BeforeValidator(_few_questions)] = Field(
         description="1 to 1,000 questions: texts, or objects.",
         examples=[["What is the capital of France?", {"text": "请问怎么退款？", "max_tokens": 60}]],
     )

@@ -16,6 +16,8 @@ from starlette.responses import JSONResponse
 from kev.domain import errors
 
 log = logging.getLogger(__name__)
+MAX_PROBLEMS = 50
+"""Fields that one answer names."""
 MESSAGES = {"missing": "is required", "extra_forbidden": "unknown key"}
 
 
@@ -59,8 +61,12 @@ class Refused(Exception):
 
 
 def problems_of(error: ValidationError | RequestValidationError) -> list[FieldProblem]:
-    """The fields that pydantic complains about. What was given is not repeated."""
-    return [FieldProblem(field=_path(item["loc"]), message=_text(item)) for item in error.errors()]
+    """The first fields that pydantic complains about. What was given is not repeated."""
+    if isinstance(error, ValidationError):
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+    else:
+        found = list(error.errors())
+    return [FieldProblem(field=_path(item["loc"]), message=_text(item)) for item in found[:MAX_PROBLEMS]]
 
 
 def detail_of(error: BaseException) -> tuple[int, ErrorDetail]:

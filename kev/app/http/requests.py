@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
@@ -12,18 +12,26 @@ from starlette.types import Receive
 
 from kev.app.http.bodies import QueryBody
 from kev.app.http.errors import BadBody, Refused, problems_of
+from kev.domain.question import Batch
 
 T = TypeVar("T")
 MAX_BODY_BYTES = 32 * 1024 * 1024
 
 
-async def read_query(request: Request, most: int = MAX_BODY_BYTES) -> QueryBody:
-    """The batch in the body.
+class Query(NamedTuple):
+    """What a caller asks, and whether the answer is to be streamed."""
+
+    batch: Batch
+    stream: bool
+
+
+async def read_query(request: Request, most: int = MAX_BODY_BYTES) -> Query:
+    """The batch in the body. A long one is read in a thread, so that others do not wait for it.
 
     Raises:
         Refused: 415 for what does not say it is JSON (a web page of somebody
             else can send anything else unasked), 413 for too much of it.
-        BadBody: names the field and what is allowed.
+        BadBody, InvalidArgument: names the field and what is allowed.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
@@ -32,9 +40,14 @@ async def read_query(request: Request, most: int = MAX_BODY_BYTES) -> QueryBody:
         )
     body = await _read(request, most)
     try:
-        return await asyncio.to_thread(QueryBody.model_validate_json, body)
+        return await asyncio.to_thread(_query, body)
     except ValidationError as error:
         raise BadBody(problems_of(error)) from None
+
+
+def _query(raw: bytes) -> Query:
+    body = QueryBody.model_validate_json(raw)
+    return Query(body.batch(), body.stream)
 
 
 async def _read(request: Request, most: int) -> bytes:
