@@ -163,6 +163,11 @@ async def test_a_request_can_be_polled_waited_for_and_cancelled(http: httpx.Asyn
         (b'{"queries": ["a"], "request_id": "a b"}', "request_id"),
         (b'{"queries": ["a"], "stream": "yes"}', "stream"),
         (b'{"queries": ["a"], "nonsense": 1}', "nonsense"),
+        (b'{"queries": [' + b"1," * 2000 + b"1]}", "queries"),
+        (b'{"queries": [{"messages": [' + b"1," * 2000 + b"1]}]}", "queries[0].messages[0]"),
+        (b'{"queries": [{"text": "a", "stop": [' + b"1," * 2000 + b"1]}]}", "queries[0].stop[0]"),
+        (b'{"queries": [{' + b", ".join(b'"k%d": 1' % number for number in range(2000)) + b"}]}", "queries[0]"),
+        (b'{"queries": ["a"], ' + b", ".join(b'"k%d": 1' % number for number in range(2000)) + b"}", "body"),
     ],
 )
 async def test_a_malformed_body_is_a_422_that_names_the_field(http: httpx.AsyncClient, body: bytes, field: str) -> None:
@@ -173,6 +178,21 @@ async def test_a_malformed_body_is_a_422_that_names_the_field(http: httpx.AsyncC
     assert field in [problem["field"] for problem in error["fields"]]
     assert field in error["message"]
     assert error["retryable"] is False
+    assert len(error["fields"]) == 1
+
+
+async def test_a_body_of_mistakes_only_is_answered_with_the_first_ones(http: httpx.AsyncClient) -> None:
+    reply = await http.post("/v1/query", json={"queries": [1] * 1000})
+    assert reply.status_code == 422
+    assert [problem["field"] for problem in reply.json()["error"]["fields"]] == [
+        f"queries[{slot}]" for slot in range(50)
+    ]
+
+
+@pytest.mark.parametrize("slot", ["-1", "1000", "4294967296", "9" * 30, "x"])
+async def test_a_bad_slot_to_cancel_names_the_parameter(http: httpx.AsyncClient, slot: str) -> None:
+    reply = await http.delete("/v1/query/nobody", params={"slots": [slot]})
+    assert (reply.status_code, reply.json()["error"]["fields"][0]["field"]) == (422, "slots[0]")
 
 
 @pytest.mark.parametrize("kind", ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
