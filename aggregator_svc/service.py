@@ -10,7 +10,7 @@ import grpc
 from aggregator_svc.aggregator import Aggregator
 from aggregator_svc.fanout import PATIENCE_S, hand_over
 from kev.domain.errors import InvalidArgument
-from kev.domain.ids import is_request_id
+from kev.domain.ids import REQUEST_ID_ALLOWED, is_request_id
 from kev.v1 import aggregator_pb2 as pb
 from kev.v1 import aggregator_pb2_grpc
 from kev.wire.result import frame_to, result_to, resume_from
@@ -69,9 +69,7 @@ class AggregatorServicer(aggregator_pb2_grpc.AggregatorServiceServicer):
 
 def _check(request_id: str) -> None:
     if not is_request_id(request_id):
-        raise InvalidArgument(
-            "request_id", "must be 1 to 128 letters, digits and ._:-, beginning with a letter or digit"
-        )
+        raise InvalidArgument("request_id", REQUEST_ID_ALLOWED)
 
 
 def _leave_in(context: Context) -> float | None:

@@ -11,6 +11,7 @@ from typing import Any, Self, Unpack
 
 import grpc
 
+from kev.client import fields
 from kev.client.progress import Progress
 from kev.client.queries import Limits, Queries, batch_of
 from kev.domain.errors import BusUnavailable, KevError, Overloaded
@@ -168,14 +169,21 @@ class AsyncClient:
 
         Raises:
             NotFound: no such request.
+            InvalidArgument: a resume point cannot be one of this request.
             BusUnavailable: no service answered for a while.
         """
-        async with aclosing(self._followed(request_id, Progress(resume))) as frames:
+        async with aclosing(self._followed(request_id, Progress(_checked(resume)))) as frames:
             async for frame in frames:
                 yield frame
 
     async def cancel(self, request_id: str, slots: Sequence[int] = ()) -> tuple[int, ...]:
-        """Ends open slots as cancelled, all of them if none is named; returns those that this call ended."""
+        """Ends open slots as cancelled, all of them if none is named; returns those that this call ended.
+
+        Raises:
+            NotFound: no such request.
+            InvalidArgument: it has no such slot.
+        """
+        slots = [fields.whole("slots", slot, 0, fields.MAX_UINT32) for slot in slots]
         request = router_pb2.CancelRequest(request_id=request_id, slots=slots)
         return tuple((await self._retried(lambda: self._router.Cancel(request))).cancelled_slots)
 
@@ -264,6 +272,15 @@ class AsyncClient:
         if address not in self._channels:
             self._channels[address] = open_channel(address)
         return self._channels[address]
+
+
+def _checked(resume: Iterable[ResumePoint]) -> tuple[ResumePoint, ...]:
+    """Resume points that the wire can carry."""
+    points = tuple(resume)
+    for point in points:
+        for name in ("slot", "attempt", "text_offset"):
+            fields.whole(f"resume.{name}", getattr(point, name), 0, fields.MAX_UINT32)
+    return points
 
 
 async def _before_resume(error: grpc.aio.AioRpcError, failures: int) -> None:

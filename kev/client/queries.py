@@ -12,7 +12,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 
 from kev.client import fields
 from kev.domain.errors import InvalidArgument
-from kev.domain.ids import is_request_id
+from kev.domain.ids import REQUEST_ID_ALLOWED, is_request_id
 from kev.domain.question import MAX_QUESTIONS, Batch, Isolation, Message, Priority, Question, ResultMode, Sampling
 
 E = TypeVar("E", bound=StrEnum)
@@ -44,7 +44,7 @@ def questions_of(queries: Queries, **defaults: Unpack[Limits]) -> tuple[Question
     """The questions of a caller's queries.
 
     Args:
-        queries: See ``Queries``. ``Question`` objects are taken as they are.
+        queries: See ``Queries``. ``Question`` objects are checked, and take no defaults.
         defaults: Limits of the queries that name none of their own.
 
     Raises:
@@ -73,8 +73,7 @@ def batch_of(
     if not 1 <= len(questions) <= MAX_QUESTIONS:
         raise InvalidArgument("queries", f"must hold 1 to {MAX_QUESTIONS:,} questions; got {len(questions):,}")
     if request_id and not is_request_id(request_id):
-        allowed = "must be 1 to 128 letters, digits and ._:-, beginning with a letter or digit"
-        raise InvalidArgument("request_id", f"{allowed}; got {request_id[:200]!r}")
+        raise InvalidArgument("request_id", f"{REQUEST_ID_ALLOWED}; got {request_id[:200]!r}")
     if max_parallel is not None:
         fields.whole("max_parallel", max_parallel, 1, fields.MAX_UINT32)
     return Batch(
@@ -97,7 +96,7 @@ def _listed(queries: Queries) -> list[Query]:
 
 def _question(query: object, where: str, common: dict[str, Any]) -> Question:
     if isinstance(query, Question):
-        return query
+        return _made(query, where)
     if isinstance(query, str):
         return _built({"text": query}, where, common)
     if isinstance(query, Mapping):
@@ -119,6 +118,19 @@ def _built(query: Mapping[str, Any], where: str, common: dict[str, Any]) -> Ques
     )
 
 
+def _made(question: Question, where: str) -> Question:
+    """A question object, checked like a mapping with the same values."""
+    owner = {name: question.sampling if name in fields.SAMPLING else question for name in fields.CHECKS}
+    limits = fields.checked({name: getattr(owner[name], name) for name in fields.CHECKS}, f"{where}.")
+    return Question(
+        text=fields.string(f"{where}.text", question.text),
+        messages=_messages(question.messages, f"{where}.messages") if question.messages else (),
+        id=_label(question.id, f"{where}.id"),
+        sampling=Sampling(**{name: limits.pop(name) for name in fields.SAMPLING if name in limits}),
+        **{**limits, "priority": Priority(limits["priority"])},
+    )
+
+
 def _messages(value: object, where: str) -> tuple[Message, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         raise InvalidArgument(where, "must be a list of at least one {role, content}")
@@ -127,7 +139,7 @@ def _messages(value: object, where: str) -> tuple[Message, ...]:
 
 def _message(turn: object, where: str) -> Message:
     if isinstance(turn, Message):
-        return turn
+        turn = {"role": turn.role, "content": turn.content}
     if not isinstance(turn, Mapping):
         raise InvalidArgument(where, "must be an object with role and content")
     if turn.get("role") not in ROLES:

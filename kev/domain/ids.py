@@ -8,6 +8,7 @@ import secrets
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _WORKER_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+REQUEST_ID_ALLOWED = "must be 1 to 128 letters, digits and . _ : -, beginning with a letter or digit"
 SHARED_LANES = ("express", "overflow", "background")
 
 

@@ -14,7 +14,7 @@ from kev.bus.messages import Piece
 from kev.client import AsyncClient, Client
 from kev.domain.errors import AlreadyUsed, BusUnavailable, InvalidArgument, NotFound, Overloaded
 from kev.domain.question import Isolation, Priority, ResultMode
-from kev.domain.result import Frame
+from kev.domain.result import Frame, ResumePoint
 
 
 @pytest.fixture
@@ -165,6 +165,10 @@ async def test_errors_are_the_domains(lab: Cluster, client: AsyncClient) -> None
         await anext(client.stream("none"))
     with pytest.raises(InvalidArgument, match=r"queries\[1\]\.max_tokens"):
         await client.submit(["fine", {"text": "x", "max_tokens": 0}])
+    with pytest.raises(InvalidArgument, match="slots: must be a whole number"):
+        await client.cancel("none", [-1])
+    with pytest.raises(InvalidArgument, match=r"resume\.text_offset: must be a whole number"):
+        await anext(client.stream("none", [ResumePoint(0, 1, -1)]))
     lab.door.refusals = [AlreadyUsed("req-1 names another batch")]
     with pytest.raises(AlreadyUsed, match="another batch"):
         await client.submit("x", request_id="req-1")

@@ -95,6 +95,44 @@ def test_errors_name_the_field_and_what_is_allowed(query: Any, field: str, words
     assert words in caught.value.allowed
 
 
+@pytest.mark.parametrize(
+    ("question", "field"),
+    [
+        (Question(text=5), "queries[0].text"),  # type: ignore[arg-type]
+        (Question(text="a", max_tokens=-1), "queries[0].max_tokens"),
+        (Question(text="a", id=[1]), "queries[0].id"),  # type: ignore[arg-type]
+        (Question(text="a", priority="soon"), "queries[0].priority"),  # type: ignore[arg-type]
+        (Question(text="a", sampling=Sampling(seed=-1)), "queries[0].seed"),
+        (Question(text="a", sampling=Sampling(temperature="hot")), "queries[0].temperature"),  # type: ignore[arg-type]
+        (Question(messages=(Message("robot", "a"),)), "queries[0].messages[0].role"),
+        (Question(messages=(Message("user", None),)), "queries[0].messages[0].content"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_question_object_is_checked_too(question: Question, field: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        questions_of([question])
+    assert caught.value.field == field
+
+
+def test_a_question_object_stays_as_it_is_but_for_halves_of_characters() -> None:
+    sampling = Sampling(temperature=0.5, top_k=3, top_p=0.9, seed=2**64 - 1, stop=("a", "b"))
+    full = Question(
+        text="x",
+        id="q",
+        max_tokens=3,
+        timeout_ms=5,
+        routing_key="k",
+        priority=Priority.EXPRESS,
+        sampling=sampling,
+        truncate=True,
+    )
+    assert questions_of([full, Question()], max_tokens=9) == (full, Question())
+    halves = Question(messages=(Message("user", "a\ud800"),), id="\udc00", routing_key="\ud800")
+    assert questions_of(halves) == (
+        Question(messages=(Message("user", "a\ufffd"),), id="\ufffd", routing_key="\ufffd"),
+    )
+
+
 def test_a_bad_default_is_named_as_such() -> None:
     with pytest.raises(InvalidArgument) as caught:
         questions_of(["a"], max_tokens=-1)
