@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from kev.domain.errors import InvalidArgument, NotServed
-from kev.domain.ids import is_request_id
+from kev.domain.ids import REQUEST_ID_ALLOWED, is_request_id
 from kev.domain.question import MAX_QUESTIONS, Batch, Isolation, Question, Sampling
 
 ROLES = ("system", "user", "assistant")
@@ -56,8 +56,7 @@ def check_batch(batch: Batch, limits: Limits) -> None:
     if not 1 <= count <= MAX_QUESTIONS:
         raise InvalidArgument("batch.questions", f"must hold 1 to {MAX_QUESTIONS} questions, got {count}")
     if batch.request_id and not is_request_id(batch.request_id):
-        allowed = "must be 1 to 128 letters, digits and . _ : -, a letter or digit first; or empty"
-        raise InvalidArgument("batch.request_id", allowed)
+        raise InvalidArgument("batch.request_id", f"{REQUEST_ID_ALLOWED}; or empty")
     if batch.max_parallel is not None and batch.max_parallel < 1:
         raise InvalidArgument("batch.max_parallel", f"must be at least 1, got {batch.max_parallel}")
     level = batch.isolation

@@ -10,8 +10,8 @@ from typing import Any
 import grpc
 import msgspec
 
-from kev.domain.errors import BusUnavailable, KevError, NotFound
-from kev.domain.ids import new_request_id
+from kev.domain.errors import BusUnavailable, InvalidArgument, KevError, NotFound
+from kev.domain.ids import REQUEST_ID_ALLOWED, is_request_id, new_request_id
 from kev.domain.question import Batch
 from kev.domain.result import Submitted
 from kev.v1 import aggregator_pb2, aggregator_pb2_grpc, router_pb2, router_pb2_grpc
@@ -68,6 +68,8 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
 
     async def Cancel(self, request: router_pb2.CancelRequest, context: Context) -> router_pb2.CancelResponse:  # noqa: N802
         """Ends open slots as cancelled."""
+        if not is_request_id(request.request_id):
+            raise InvalidArgument("request_id", REQUEST_ID_ALLOWED)
         slots = await self._router.cancel(tenant_of(context), request.request_id, tuple(request.slots))
         return router_pb2.CancelResponse(cancelled_slots=slots)
 

@@ -6,15 +6,25 @@ from enum import StrEnum
 from typing import TypeVar
 
 from kev.domain.errors import InvalidArgument
-from kev.domain.question import Batch, Isolation, Message, Priority, Question, ResultMode, Sampling
+from kev.domain.question import MAX_QUESTIONS, Batch, Isolation, Message, Priority, Question, ResultMode, Sampling
 from kev.v1 import question_pb2 as pb
 from kev.wire.enums import WireEnum, name_of, word_of
 
 E = TypeVar("E", bound=StrEnum)
+MOST = 2_000
+"""Items of a question's lists that are looked at: more than any limit, so that the router can say what is too much,
+and few enough that a message of millions of empty ones costs nothing."""
 
 
 def batch_from(message: pb.Batch, tenant: str) -> Batch:
-    """The domain's batch of a wire batch; the tenant comes from the caller's key."""
+    """The domain's batch of a wire batch; the tenant comes from the caller's key.
+
+    Raises:
+        InvalidArgument: a number that names no word, or more questions than any batch may hold.
+    """
+    if len(message.questions) > MAX_QUESTIONS:
+        allowed = f"must hold 1 to {MAX_QUESTIONS} questions, got {len(message.questions)}"
+        raise InvalidArgument("batch.questions", allowed)
     return Batch(
         questions=tuple(_question_from(question, slot) for slot, question in enumerate(message.questions)),
         request_id=message.request_id,
@@ -40,7 +50,7 @@ def _question_from(message: pb.Question, slot: int) -> Question:
     priority = _member(Priority, pb.Priority, message.priority, f"batch.questions[{slot}].priority")
     return Question(
         text=message.text,
-        messages=tuple(Message(role=turn.role, content=turn.content) for turn in message.messages),
+        messages=tuple(Message(role=turn.role, content=turn.content) for turn in message.messages[:MOST]),
         id=message.id,
         max_tokens=message.max_tokens if message.HasField("max_tokens") else None,
         timeout_ms=message.timeout_ms if message.HasField("timeout_ms") else None,
@@ -71,7 +81,7 @@ def _sampling_from(message: pb.Sampling) -> Sampling:
         top_k=message.top_k,
         top_p=message.top_p if message.HasField("top_p") else 1.0,
         seed=message.seed if message.HasField("seed") else None,
-        stop=tuple(message.stop),
+        stop=tuple(message.stop[:MOST]),
     )
 
 

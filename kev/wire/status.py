@@ -15,6 +15,8 @@ from kev.domain import errors
 
 log = logging.getLogger(__name__)
 DOMAIN = "kev"
+MAX_CHARS = 500
+"""Most characters of a status text."""
 
 
 def status_of(error: BaseException) -> status_pb2.Status:
@@ -26,13 +28,13 @@ def status_of(error: BaseException) -> status_pb2.Status:
         log.error("%s", text, exc_info=error)
     details = [_any(error_details_pb2.ErrorInfo(reason=row.reason, domain=DOMAIN))]
     if isinstance(error, errors.InvalidArgument):
-        violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=error.allowed)
+        violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=_short(error.allowed))
         details.append(_any(error_details_pb2.BadRequest(field_violations=[violation])))
     if isinstance(error, errors.Overloaded):
         delay = duration_pb2.Duration()
         delay.FromMilliseconds(error.retry_after_ms)
         details.append(_any(error_details_pb2.RetryInfo(retry_delay=delay)))
-    return status_pb2.Status(code=code_pb2.Code.Value(row.grpc), message=text, details=details)
+    return status_pb2.Status(code=code_pb2.Code.Value(row.grpc), message=_short(text), details=details)
 
 
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: BaseException) -> NoReturn:
@@ -69,6 +71,11 @@ def error_from(error: grpc.aio.AioRpcError) -> errors.KevError:
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return errors.TooSlow(message)
     return errors.KevError(f"{error.code().name}: {message}")
+
+
+def _short(text: str) -> str:
+    """A status travels in headers, which hold some thousand bytes; a text may repeat what a caller sent."""
+    return text if len(text) <= MAX_CHARS else text[:MAX_CHARS] + "…"
 
 
 def _any(message: object) -> any_pb2.Any:

@@ -191,6 +191,10 @@ async def test_mistakes_name_their_field(lab: Lab) -> None:
     empty = await _error(lab.stub.Submit(router_pb2.SubmitRequest()))
     assert isinstance(empty, InvalidArgument)
     assert isinstance(await _error(lab.stub.Cancel(router_pb2.CancelRequest(request_id="r9"))), NotFound)
+    for request_id in ("", "*", "x" * 1_000_000):
+        wrong = await _error(lab.stub.Cancel(router_pb2.CancelRequest(request_id=request_id)))
+        assert isinstance(wrong, InvalidArgument)
+        assert wrong.field == "request_id"
 
 
 async def test_reject_carries_a_retry_delay(tokenizer: Tokenizer) -> None:

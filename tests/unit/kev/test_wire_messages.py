@@ -50,6 +50,21 @@ def test_an_unknown_number_names_its_field() -> None:
     assert "express, normal, background" in caught.value.allowed
 
 
+def test_too_many_questions_are_refused_before_they_are_looked_at() -> None:
+    message = question_pb2.Batch(questions=[question_pb2.Question(priority=77)] * 1001)
+    with pytest.raises(errors.InvalidArgument) as caught:
+        batch_from(message, "")
+    assert caught.value.field == "batch.questions"
+
+
+def test_millions_of_empty_items_cost_nothing_and_still_are_too_many() -> None:
+    sampling = question_pb2.Sampling(stop=[""] * 1_000_000)
+    one = question_pb2.Question(messages=[question_pb2.Message()] * 1_000_000, sampling=sampling)
+    (question,) = batch_from(question_pb2.Batch(questions=[one]), "").questions
+    assert 1_000 < len(question.messages) < 10_000
+    assert 1_000 < len(question.sampling.stop) < 10_000
+
+
 def _result(status: Status, reason: FinishReason) -> SlotResult:
     audit = Audit("w/3", "w", 3, 17, "spill_ring", 1, 2, 3, 0.5, 1.25, 10, 20, 2, 30, "strict", "native", "avx2", "d")
     text = "é🙂"
@@ -106,6 +121,13 @@ def test_details_of_errors() -> None:
     bad = _over_the_wire(errors.InvalidArgument("a.b", "must be c"))
     assert isinstance(bad, errors.InvalidArgument)
     assert (bad.field, bad.allowed) == ("a.b", "must be c")
+
+
+def test_a_long_error_is_cut_so_that_it_fits_into_headers() -> None:
+    for error in (errors.NotFound("x" * 1_000_000), errors.InvalidArgument("a", "x" * 1_000_000)):
+        status = status_of(error)
+        assert status.ByteSize() < 4_000
+        assert status.message.endswith("x…")
 
 
 def test_an_error_outside_the_table_is_internal_and_does_not_tell() -> None:
