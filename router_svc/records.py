@@ -10,7 +10,7 @@ from kev.config.settings import Settings
 from kev.domain.ids import problem_id
 from kev.domain.outcome import Audit, FinishReason, Outcome, Status, text_digest
 from kev.domain.question import Batch, Question
-from router_svc.admission import Refusal
+from router_svc.admission import MAX_LABEL_CHARS, Refusal
 from router_svc.prepare import Ready
 
 
@@ -22,7 +22,8 @@ def seed_of(rid: str, slot: int) -> int:
 def plan_slots(
     questions: Sequence[Question], accepted_ms: int, default_timeout_ms: int, latest_ms: int | None
 ) -> tuple[SlotPlan, ...]:
-    """The slots' deadlines. Slots that will be refused have one too, for readers.
+    """The slots' deadlines and labels. Slots that will be refused have them too, for readers; an over-long label is
+    cut, so that the manifest of a full batch fits into one message of the broker.
 
     Args:
         latest_ms: No slot's deadline is later than this (Unix milliseconds); None for no such limit.
@@ -33,7 +34,7 @@ def plan_slots(
         deadline = accepted_ms + timeout
         if latest_ms is not None:
             deadline = min(deadline, latest_ms)
-        plans.append(SlotPlan(slot, deadline, question.id, question.priority.value))
+        plans.append(SlotPlan(slot, deadline, question.id[:MAX_LABEL_CHARS], question.priority.value))
     return tuple(plans)
 
 

@@ -11,8 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from kev.bus.messages import Manifest, SlotPlan
+from kev.bus.nats import NatsBus
 from kev.bus.nats.server import LocalNats
+from kev.bus.settings import BusSettings
 from kev.domain.errors import BusUnavailable
+from kev.domain.question import MAX_QUESTIONS, Isolation, ResultMode
 
 PARENT = """
 import sys
@@ -75,6 +79,17 @@ def test_a_temporary_directory_is_removed():
 def test_every_write_may_reach_the_disk_first(tmp_path: Path):
     with LocalNats(tmp_path, sync_always=True) as server:
         assert answers(server.port)
+
+
+async def test_the_manifest_of_a_full_batch_with_long_labels_fits(tmp_path: Path):
+    slots = tuple(SlotPlan(slot, 2**42, "\U0001f642" * 256, "background") for slot in range(MAX_QUESTIONS))
+    manifest = Manifest("0" * 32, "r1", "", "d" * 64, 0, 0, Isolation.STRICT, ResultMode.SLOT_MAP, slots)
+    with LocalNats(tmp_path) as server:
+        bus = await NatsBus.connect(BusSettings(urls=(server.url,)))
+        try:
+            assert await bus.open_request(manifest) == manifest
+        finally:
+            await bus.close()
 
 
 def test_a_busy_port_is_one_clear_line(tmp_path: Path):

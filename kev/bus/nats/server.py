@@ -21,6 +21,8 @@ from kev.domain.errors import BusUnavailable
 _LISTENING = re.compile(r"Listening for client connections on .*:(\d+)")
 _READY = "Server is ready"
 _KEPT_LINES = 20
+MAX_PAYLOAD = "8MB"
+"""The manifest of a full batch with long labels is larger than the server's own default of 1 MB."""
 
 
 def find_server() -> str:
@@ -148,7 +150,10 @@ class LocalNats:
         sync = "  sync_interval: always\n" if self._sync_always else ""
         store = json.dumps(str(self.directory / "store"))
         include = f"include {json.dumps(os.path.relpath(self._include, self.directory))}\n" if self._include else ""
-        return f"listen: 127.0.0.1:{self.port or -1}\njetstream {{\n  store_dir: {store}\n{sync}}}\n{include}"
+        return (
+            f"listen: 127.0.0.1:{self.port or -1}\nmax_payload: {MAX_PAYLOAD}\n"
+            f"jetstream {{\n  store_dir: {store}\n{sync}}}\n{include}"
+        )
 
     def _read(self, stream: IO[str]) -> None:
         """Reads the server's log to its end, so that it can always write; keeps it in a file."""

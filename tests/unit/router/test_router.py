@@ -67,6 +67,19 @@ async def test_bad_questions_are_refused_and_the_good_ones_run(bus: MemoryBus, s
     assert [question.slot for question in await taken_from(bus)] == [0]
 
 
+async def test_an_over_long_label_refuses_its_slot_and_is_cut(bus: MemoryBus, start: Start) -> None:
+    router = await start(bus)
+    batch = Batch(
+        questions=(Question(text="Why?", id="l" * 256), Question(text="Why?", id="l" * 20_000)), request_id="r1"
+    )
+    assert (await router.submit(batch)).refused_slots == (1,)
+    record = await bus.request(rid_of("", "r1"))
+    assert record is not None
+    assert [plan.id for plan in record.manifest.slots] == ["l" * 256] * 2
+    assert record.outcomes[1].id == "l" * 256
+    assert "id: must be at most 256 characters, got 20000" in record.outcomes[1].detail
+
+
 async def test_a_batch_of_bad_questions_only_is_complete_at_once(bus: MemoryBus, start: Start) -> None:
     router = await start(bus)
     submitted = await router.submit(batch_of("", ""))
