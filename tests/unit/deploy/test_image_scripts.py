@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -105,8 +106,6 @@ async def test_health_follows_the_service(tmp_path: Path):
     address = await host.start()
 
     async def ask() -> int:
-        import asyncio
-
         child = await asyncio.create_subprocess_exec(sys.executable, str(IMAGES / "health"), address)
         return await child.wait()
 
@@ -117,6 +116,21 @@ async def test_health_follows_the_service(tmp_path: Path):
     finally:
         await host.stop(0)
     assert await ask() == 1
+
+
+@pytest.mark.parametrize(("line", "code"), [("HTTP/1.1 200 OK", 0), ("HTTP/1.1 503 Service Unavailable", 1), ("", 1)])
+async def test_health_over_http(line: str, code: int):
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"{line}\r\n\r\n".encode() if line else b"")
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        url = f"http://127.0.0.1:{port}/healthz"
+        child = await asyncio.create_subprocess_exec(sys.executable, str(IMAGES / "health"), url)
+        assert await child.wait() == code
 
 
 def test_images_are_built_from_what_they_need_only():
