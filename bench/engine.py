@@ -40,7 +40,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="runs of each size, in alternation; medians are shown")
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--rows", type=int, default=256, help="row budget of a forward with prompts")
-    parser.add_argument("--kv", choices=("float32", "bfloat16"), default=None)
     parser.add_argument("--model", type=Path, default=None, help="default: SmolLM2-135M-Instruct")
     parser.add_argument("--workload", type=Path, default=None, help="default: workload_w.json")
     parser.add_argument("--out", type=Path, default=None, help="write the JSON here as well")
@@ -67,7 +66,7 @@ def _measure(args: argparse.Namespace, precision: str) -> list[dict[str, object]
     work = load_workload(model, args.workload or DEFAULT_WORKLOAD)
     sizes = [int(size) for size in args.questions.split(",")]
     pages = Job.pages(work.first(max(sizes)))
-    settings = {"precision": precision, "threads": args.threads, "kv": args.kv}
+    settings = {"precision": precision, "threads": args.threads}
     # Once for the cache: packing needs more memory than serving does.
     NativeBackend.load(model, pages=1, **settings).close()
     reset_peak()
@@ -92,7 +91,6 @@ def _measure(args: argparse.Namespace, precision: str) -> list[dict[str, object]
         rows.append(
             {
                 "variant": backend.variant,
-                "kv": backend.kv,
                 "threads": backend.threads,
                 "questions": size,
                 "tokens_per_second": round(size * work.steps / total, 1),

@@ -27,7 +27,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--questions", type=int, default=32)
     parser.add_argument("--precision", default="bf16,int8")
-    parser.add_argument("--kv", default=None)
     parser.add_argument("--model", type=Path, default=None)
     parser.add_argument("--workload", type=Path, default=DEFAULT_WORKLOAD)
     args = parser.parse_args()
@@ -38,8 +37,8 @@ def main() -> None:
     full.close()
     found: dict[str, object] = {"machine": describe(), "choices": int(answers.size)}
     for precision in args.precision.split(","):
-        backend = NativeBackend.load(model, precision=precision, pages=64, kv=args.kv)
-        found[f"{backend.variant} kv {backend.kv}"] = agreement(backend, work, answers)
+        backend = NativeBackend.load(model, precision=precision, pages=64)
+        found[backend.variant] = agreement(backend, work, answers)
         backend.close()
     print(json.dumps(found, indent=1))
 

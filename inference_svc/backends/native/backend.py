@@ -18,9 +18,6 @@ from inference_svc.backends.native.packing import Array, rotation
 from inference_svc.backends.native.variants import Variant, choose
 from inference_svc.rows import PAGE_SIZE, Float32Array, Pack, pages_for
 
-KV_FORMATS = ("float32", "bfloat16")
-_DEFAULT_KV = {"fp32": "float32", "bf16": "bfloat16", "int8": "bfloat16"}
-
 
 class NativeBackend:
     """One model with its KV store, in the kernels' hands. Used from one thread only."""
@@ -33,13 +30,12 @@ class NativeBackend:
         model: PackedModel,
         variant: Variant,
         precision: str,
-        kv: str,
         pages: int,
         threads: int,
         max_context: int,
     ) -> None:
         """Use ``load``."""
-        self.packed, self.precision, self.kv, self.pages, self.threads = model, precision, kv, pages, threads
+        self.packed, self.precision, self.pages, self.threads = model, precision, pages, threads
         self.max_context = max_context
         self.variant = f"{variant.name}-{precision}"
         self._lib = lib
@@ -49,7 +45,7 @@ class NativeBackend:
         sizes = model.config
         described = binding.Model(
             sizes.hidden, sizes.layers, sizes.heads, sizes.kv_heads, sizes.head_dim, sizes.intermediate, sizes.vocab,
-            binding.PRECISIONS[precision], kv == "bfloat16", pages, threads, sizes.norm_eps,
+            binding.PRECISIONS[precision], pages, threads, sizes.norm_eps,
             ctypes.addressof(layers), *(_address(model, name) for name in ("embed", "head", "final_norm")),
             cos.ctypes.data, sin.ctypes.data,
         )  # fmt: skip
@@ -67,7 +63,6 @@ class NativeBackend:
         threads: int | None = None,
         max_context: int | None = None,
         variant: str | None = None,
-        kv: str | None = None,
     ) -> NativeBackend:
         """Loads a model, with kernels and packed weights from the cache or made now.
 
@@ -78,7 +73,6 @@ class NativeBackend:
             threads: Worker threads; by default one per processor that this process may use.
             max_context: Most positions of a channel; by default what the model was made for.
             variant: ``avx512bf16``, ``avx512`` or ``avx2``; by default the best that runs here.
-            kv: ``float32`` or ``bfloat16``; by default float32 for ``fp32``, else bfloat16.
 
         Raises:
             ValueError: an argument is not allowed; the message says what is.
@@ -86,7 +80,7 @@ class NativeBackend:
             NativeUnavailable: no compiler, no suitable processor, or a model of a shape
                 that the kernels do not have.
         """
-        format_ = _checked(precision, pages, threads, kv)
+        _check(precision, pages, threads)
         isa = choose(variant)
         lib = binding.bind(library(isa))
         model = open_packed(model_path, precision, isa)
@@ -94,7 +88,7 @@ class NativeBackend:
         context = limit if max_context is None else max_context
         if not 1 <= context <= limit:
             raise ValueError(f"max_context: allowed are 1 .. {limit} for this model, got {context}")
-        return cls(lib, model, isa, precision, format_, pages, threads or _processors(), context)
+        return cls(lib, model, isa, precision, pages, threads or _processors(), context)
 
     @property
     def vocab_size(self) -> int:
@@ -103,9 +97,9 @@ class NativeBackend:
 
     @property
     def kv_bytes_per_page(self) -> int:
-        """Bytes of one page over all layers, K and V."""
+        """Bytes of one page over all layers, K and V: float32 for ``fp32``, else bfloat16."""
         config = self.packed.config
-        return 2 * PAGE_SIZE * config.layers * config.kv_width * (2 if self.kv == "bfloat16" else 4)
+        return 2 * PAGE_SIZE * config.layers * config.kv_width * (4 if self.precision == "fp32" else 2)
 
     def forward(self, pack: Pack) -> Float32Array:
         """See ``Backend.forward``."""
@@ -193,7 +187,7 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _checked(precision: str, pages: int, threads: int | None, kv: str | None) -> str:
+def _check(precision: str, pages: int, threads: int | None) -> None:
     if precision == "fp16":
         raise ValueError("precision fp16 is not built for the native backend yet; allowed are fp32, bf16, int8")
     if precision not in binding.PRECISIONS:
@@ -202,9 +196,6 @@ def _checked(precision: str, pages: int, threads: int | None, kv: str | None) ->
         raise ValueError(f"pages must be at least 1, got {pages}")
     if threads is not None and not 1 <= threads <= 1024:
         raise ValueError(f"threads: allowed are 1 .. 1024, got {threads}")
-    if kv is not None and kv not in KV_FORMATS:
-        raise ValueError(f"kv {kv!r}: allowed are {', '.join(KV_FORMATS)}")
-    return kv or _DEFAULT_KV[precision]
 
 
 def _floats(model: PackedModel, name: str) -> Float32Array:

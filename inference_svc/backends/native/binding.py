@@ -29,7 +29,7 @@ class Model(c.Structure):
     """Sizes, switches and arrays of a model."""
 
     _fields_ = [
-        *_ints("hidden layers heads kv_heads head_dim inter vocab precision kv_bf16 pages threads"),
+        *_ints("hidden layers heads kv_heads head_dim inter vocab precision pages threads"),
         ("eps", c.c_float),
         *_pointers("layer embed head final_norm cos sin"),
     ]

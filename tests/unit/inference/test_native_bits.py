@@ -121,11 +121,6 @@ def test_the_self_test_passes(backend: NativeBackend) -> None:
     assert report.variant == backend.variant
 
 
-def test_kv_in_float32_is_bit_equal_as_well(tiny: Callable[..., NativeBackend]) -> None:
-    check = packed_alone(tiny("llama", "int8", kv="float32"), MIXED)
-    assert check.passed, check.detail
-
-
 def test_a_copied_page_holds_what_the_first_holds(tiny: Callable[..., NativeBackend]) -> None:
     backend, prompt = tiny("llama", "bf16"), _prompt(1, 40)
     whole = drive(backend, side_by_side([prompt]))[0]

@@ -175,7 +175,6 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         ({"precision": "int4"}, "fp32, bf16, int8"),
         ({"pages": 0}, "pages must be at least 1"),
         ({"threads": 0}, "threads"),
-        ({"kv": "int8"}, "float32, bfloat16"),
         ({"max_context": 513}, "max_context: allowed are 1 .. 512"),
         ({"variant": "mmx"}, "avx2"),
     ],

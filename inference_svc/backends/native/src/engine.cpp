@@ -24,7 +24,7 @@ struct KevLayer {
 struct KevModel {
   int32_t hidden, layers, heads, kv_heads, head_dim, inter, vocab;
   int32_t precision;  // 0 float32, 1 bfloat16, 2 int8
-  int32_t kv_bf16, pages, threads;
+  int32_t pages, threads;
   float eps;
   const KevLayer* layer;
   const void *embed, *head;  // embed: [vocab][hidden], float32 or (1, 2) bfloat16
@@ -55,10 +55,12 @@ class Engine {
   } plant_;
 };
 
+// What each precision computes with. KV in bfloat16 costs half the memory traffic,
+// and no more top choices than bfloat16 weights do.
 struct Fp32 {
   using Kernel = Dense<float>;
   using Rows = FloatRows;
-  using Embed = float;
+  using Stored = float;  // embedding, K and V
 };
 struct Bf16 {
 #if defined(__AVX512BF16__)
@@ -68,17 +70,18 @@ struct Bf16 {
   using Kernel = Dense<bf16>;
   using Rows = FloatRows;
 #endif
-  using Embed = bf16;
+  using Stored = bf16;
 };
 struct Int8Groups {
   using Kernel = Int8;
   using Rows = Int8Rows;
-  using Embed = bf16;
+  using Stored = bf16;
 };
 
-template <class P, class S>
+template <class P>
 class Decoder final : public Engine {
   using Kernel = typename P::Kernel;
+  using S = typename P::Stored;
 
  public:
   explicit Decoder(const KevModel& m)
@@ -184,7 +187,7 @@ class Decoder final : public Engine {
   }
 
   void embed(const KevPack& pack, int r) {
-    const auto* row = static_cast<const typename P::Embed*>(m_.embed) + long(pack.tokens[r]) * m_.hidden;
+    const auto* row = static_cast<const S*>(m_.embed) + long(pack.tokens[r]) * m_.hidden;
     float* x = x_row(r);
     for (int i = 0; i < m_.hidden; i++) x[i] = widen(row[i]);
     views_[r] = {qkv_row(r), att_.data() + r * padded(q_width()), pack.tables + pack.table_start[r], pack.positions[r]};
@@ -286,12 +289,6 @@ class Decoder final : public Engine {
   int reserved_ = 0;
 };
 
-template <class P>
-static Engine* open(const KevModel& m) {
-  if (m.kv_bf16) return new Decoder<P, bf16>(m);
-  return new Decoder<P, float>(m);
-}
-
 }  // namespace kev
 
 // ---- C interface ------------------------------------------------------------
@@ -304,9 +301,9 @@ int32_t kev_int8_step() { return kev::KQ; }
 void* kev_open(const kev::KevModel* m) {
   try {
     switch (m->precision) {
-      case 0: return kev::open<kev::Fp32>(*m);
-      case 1: return kev::open<kev::Bf16>(*m);
-      default: return kev::open<kev::Int8Groups>(*m);
+      case 0: return new kev::Decoder<kev::Fp32>(*m);
+      case 1: return new kev::Decoder<kev::Bf16>(*m);
+      default: return new kev::Decoder<kev::Int8Groups>(*m);
     }
   } catch (...) {
     return nullptr;

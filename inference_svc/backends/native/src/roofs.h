@@ -15,8 +15,14 @@ static inline double seconds(Clock::time_point from) {
 }
 
 // Keeps a result alive that nobody reads.
-static inline void keep(vf v) { asm volatile("" : : "v"(v)); }
-static inline void keep(vi v) { asm volatile("" : : "v"(v)); }
+template <class V>
+static inline void keep(const V& v) {
+#if !defined(KEV_NO_ASM)
+  asm volatile("" : : "v"(v));
+#else
+  asm volatile("" : : "m"(v));
+#endif
+}
 
 // Bytes per second while reading `size` bytes (much more than the caches hold).
 static inline double read_roof(Pool& pool, const float* data, long size) {
@@ -62,7 +68,9 @@ struct FloatStep {
 };
 struct Int8Step {
   static inline void into(vi& acc, vi a) {
+#if !defined(KEV_NO_ASM)
     asm volatile("" : "+v"(a));  // or the compiler multiplies once and only adds
+#endif
     idot_into(acc, a, a);
   }
 };

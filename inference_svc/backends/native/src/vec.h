@@ -40,10 +40,6 @@ static inline vf mul(vf a, vf b) { return KEV_OP(mul_ps)(a, b); }
 static inline vf div(vf a, vf b) { return KEV_OP(div_ps)(a, b); }
 static inline vf fma(vf a, vf b, vf c) { return KEV_OP(fmadd_ps)(a, b, c); }
 static inline vf fnma(vf a, vf b, vf c) { return KEV_OP(fnmadd_ps)(a, b, c); }
-// acc += a * b, in the register where acc is: left to itself the compiler moves
-// accumulators about, and spills them to the stack in the innermost loop.
-static inline void fma_into(vf& acc, vf a, vf b) { asm("vfmadd231ps %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b)); }
-static inline void add_into(vi& acc, vi a) { asm("vpaddd %1, %0, %0" : "+v"(acc) : "v"(a)); }
 // The machine's max and min return the *second* operand when either is NaN:
 // the value that may be NaN must stand second.
 static inline vf max(vf a, vf maybe_nan) { return KEV_OP(max_ps)(a, maybe_nan); }
@@ -55,6 +51,17 @@ static inline vf bits(vi v) { return KEV_CAST_IF(v); }
 static inline vi bits(vf v) { return KEV_CAST_FI(v); }
 static inline vi shift_left16(vi v) { return KEV_OP(slli_epi32)(v, 16); }
 static inline vi shift_left23(vi v) { return KEV_OP(slli_epi32)(v, 23); }
+
+// Sums that stay in one register. Left to itself the compiler moves accumulators
+// about, and spills them to the stack in the innermost loop. `plain` says the
+// same in C++ (KEV_NO_ASM: for tests that emulate a wider machine).
+#if !defined(KEV_NO_ASM)
+#define KEV_INTO(text, acc, a, b, plain) asm(text : "+v"(acc) : "v"(a), "v"(b))
+#else
+#define KEV_INTO(text, acc, a, b, plain) acc = plain
+#endif
+static inline void fma_into(vf& acc, vf a, vf b) { KEV_INTO("vfmadd231ps %2, %1, %0", acc, a, b, fma(a, b, acc)); }
+static inline void add_into(vi& acc, vi a) { KEV_INTO("vpaddd %1, %0, %0", acc, a, a, addi(acc, a)); }
 
 #if defined(__AVX512F__)
 static inline vi high_half(vi v) { return _mm512_and_si512(v, set1i(int32_t(0xffff0000))); }
@@ -151,7 +158,9 @@ using xint = int8_t;
 constexpr int KQ = 4;
 constexpr float X_LEVELS = 127.0f;
 static inline vi load_weights(const uint8_t* p) { return loadi(p); }
-static inline void idot_into(vi& acc, vi w, vi x) { asm("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(w), "v"(x)); }
+static inline void idot_into(vi& acc, vi w, vi x) {
+  KEV_INTO("vpdpbusd %2, %1, %0", acc, w, x, _mm512_dpbusd_epi32(acc, w, x));
+}
 #else
 // Eight-bit multiplies saturate here (two 8-bit products overflow 16 bits), so
 // weights are widened to 16 bits on load. The row may then keep 16 bits as
@@ -172,7 +181,9 @@ static inline void idot_into(vi& acc, vi w, vi x) { add_into(acc, KEV_OP(madd_ep
 #endif
 
 #if defined(__AVX512BF16__)
-static inline void dot_bf16_into(vf& acc, vi w, vi x) { asm("vdpbf16ps %2, %1, %0" : "+v"(acc) : "v"(w), "v"(x)); }
+static inline void dot_bf16_into(vf& acc, vi w, vi x) {
+  KEV_INTO("vdpbf16ps %2, %1, %0", acc, w, x, _mm512_dpbf16_ps(acc, (__m512bh)w, (__m512bh)x));
+}
 #endif
 
 // Repeats 32 bits from anywhere in every lane.
