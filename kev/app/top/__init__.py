@@ -1,0 +1,1 @@
+"""``kev top``: a cluster's metrics, live in a terminal."""
