@@ -7,7 +7,7 @@ only in the lanes they build, so a layout is data, and so is a fault.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -130,13 +130,13 @@ def side_by_side(prompts: Sequence[Prompt], first_page: int = 0) -> list[Lane]:
     return lanes
 
 
-def drive(backend: Backend, lanes: Sequence[Lane]) -> list[Float32Array]:
+def results(backend: Backend, lanes: Sequence[Lane]) -> Iterator[tuple[int, Float32Array]]:
     """Runs lanes together, one pack per forward, until all are done.
 
-    Returns:
-        Per lane the logits of its scored rows in order, float32 ``[scored, vocab]``.
+    Yields:
+        After each forward, for every lane that was in it: its number, and the logits of its rows that wanted some,
+        float32 ``[wanted, vocab]``.
     """
-    parts: list[list[Float32Array]] = [[] for _ in lanes]
     for forward in range(max(one.forwards for one in lanes)):
         present = [(number, span) for number, one in enumerate(lanes) if (span := one.span(forward)) is not None]
         if not present:
@@ -144,7 +144,18 @@ def drive(backend: Backend, lanes: Sequence[Lane]) -> list[Float32Array]:
         pack = Pack.of([span for _, span in present])
         logits, ends = backend.forward(pack), pack.result_offsets()
         for (number, _), begin, end in zip(present, ends[:-1], ends[1:], strict=True):
-            parts[number].append(logits[begin:end])
+            yield number, logits[begin:end]
+
+
+def drive(backend: Backend, lanes: Sequence[Lane]) -> list[Float32Array]:
+    """Runs lanes together and keeps all logits.
+
+    Returns:
+        Per lane the logits of its scored rows in order, float32 ``[scored, vocab]``.
+    """
+    parts: list[list[Float32Array]] = [[] for _ in lanes]
+    for number, logits in results(backend, lanes):
+        parts[number].append(logits)
     return [np.concatenate(part) for part in parts]
 
 

@@ -46,6 +46,7 @@ class ReferenceBackend:
         self._store = KvStore(config, pages, precision.storage, self._device)
         self._tiles = equal_sizes((matrix for block in self._blocks for matrix in block.matrices), _LARGEST_TILE)
         self._head_tiles = equal_sizes([self._head], _HEAD_TILE)
+        self._plant: tuple[int, int, int, float] | None = None
 
     @classmethod
     def load(
@@ -126,6 +127,7 @@ class ReferenceBackend:
         rows = self._embedded(work.tokens, sum(tiles))
         rotary = self._rotary_of(work.positions, sum(tiles))
         for number, block in enumerate(self._blocks):
+            self._damage(number, rows)
             rows = self._attention(number, block, rows, rotary, work, tiles)
             rows = self._mlp(block, rows, tiles)
         return self._logits(rows, work.wanted)
@@ -141,6 +143,15 @@ class ReferenceBackend:
         self._store.fill(pages, value)
 
     @torch.inference_mode()
+    def plant_kv(self, side: str, *, layer: int, page: int, head: int, slot: int, element: int, value: float) -> None:
+        """For fault tests: writes one element of K or V (``side``) of a page's position ``slot``."""
+        self._store.plant(side, layer, page, head, slot, element, value)
+
+    def plant_row(self, *, layer: int, row: int, element: int, value: float) -> None:
+        """For fault tests: the next forward adds ``value`` to one element of a row's hidden state before ``layer``."""
+        self._plant = (layer, row, element, value)
+
+    @torch.inference_mode()
     def copy_page(self, source: int, target: int) -> None:
         """Copies a page; see the port."""
         self._check_pages(np.asarray([source, target]))
@@ -151,6 +162,13 @@ class ReferenceBackend:
         self._blocks = []
         self._store = KvStore(self.config, 0, self._precision.storage, self._device)
         self._embed = self._head = torch.empty(0)
+
+    def _damage(self, layer: int, rows: torch.Tensor) -> None:
+        """Adds what ``plant_row`` has left for this layer."""
+        if self._plant is not None and self._plant[0] == layer:
+            _, row, element, value = self._plant
+            rows[row, element] += value
+            self._plant = None
 
     def _check(self, span: Span) -> None:
         if span.tokens.min() < 0 or span.tokens.max() >= self.vocab_size:

@@ -64,6 +64,10 @@ class KvStore:
         for tensor in (*self._keys, *self._values):
             tensor[:, chosen] = value
 
+    def plant(self, side: str, layer: int, page: int, head: int, slot: int, element: int, value: float) -> None:
+        """Sets one element of K (``k``) or V (``v``)."""
+        (self._values if side == "v" else self._keys)[layer][head, page, slot, element] = value
+
     def copy(self, source: int, target: int) -> None:
         """Copies K and V of one page in every layer."""
         for tensor in (*self._keys, *self._values):

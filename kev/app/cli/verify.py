@@ -1,38 +1,28 @@
-"""``kev verify``: the isolation claims, tried on this machine."""
+"""``kev verify``: isolation, tried on the model as it is configured."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kev.app.batchfile.read import BadFile, read_questions
+from kev.app.batchfile.read import read_questions
 from kev.app.cli import options
-from kev.app.cli.running import FAILED, run_command
+from kev.app.cli.running import FAILED, INTERRUPTED, UNEXPECTED, known_errors, told
 from kev.config.settings import Settings
 from kev.domain.question import Question
 
 if TYPE_CHECKING:
-    from inference_svc.verify import Check
+    from inference_svc.verify.proof import Finding, Proof
 
-OWN_QUESTIONS = (
-    "What is the capital of France?",
-    "请问怎么申请退款？",
-    "My new card was posted ten days ago and still has not arrived. What should I do?",
-    "Explain in two sentences how plants turn sunlight into sugar.",
-    "用一句话解释为什么月亮会有圆缺。",
-    "Write a Python function that returns the n-th Fibonacci number.",
-    "Is the number 97 a prime number? Answer yes or no.",
-    "Translate into French: Good morning, I would like a coffee, please.",
-)
-LONGEST = 400
-"""Tokens of a question that are used."""
+BAD_USE = 2
+Say = Callable[[str], None]
 
 
 def register(app: typer.Typer) -> None:
@@ -40,57 +30,126 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def verify(
-        file: Annotated[str, typer.Argument(help="Questions to try it with; without it a few of Kev's own.")] = "",
-        precision: Annotated[str | None, typer.Option("--precision", help="fp32, bf16, fp16 or int8.")] = None,
-        long: Annotated[
-            bool, typer.Option("--long", help="More questions, steps and prefixes; takes minutes.")
-        ] = False,
-        as_json: Annotated[bool, typer.Option("--json", help="One JSON object a claim.")] = False,
+        file: Annotated[
+            str, typer.Argument(help="Questions to try it with: JSON list, JSON lines or text lines; - is stdin.")
+        ] = "",
+        precision: Annotated[str | None, typer.Option("--precision", help="fp32, bf16 or int8.")] = None,
+        backend: Annotated[str | None, typer.Option("--backend", help="auto, reference or native.")] = None,
+        long: Annotated[bool, typer.Option("--long", help="64 questions with 64 tokens each; minutes.")] = False,
+        as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
         config: options.Config = None,
         sets: options.Sets = None,
     ) -> None:
-        """Tries on this machine that no question can see another. Exit code 1 if a claim fails."""
+        """Tries on the loaded model that packed equals alone, bit for bit, and that planted faults are seen.
 
-        async def work() -> int:
-            settings = options.settings_of(config, sets, {"core.precision": precision})
-            questions = read_questions(file) if file else [Question(text=text) for text in OWN_QUESTIONS]
-            if len(questions) < 3:
-                raise BadFile(f"{file}: must hold at least 3 questions")
-            return await asyncio.to_thread(_verify, settings, questions, long, as_json)
+        Exit code 1 if a claim fails, 2 if there is nothing to verify: a bad
+        option, file or model.
+        """
+        given = {"core.precision": precision, "core.backend": backend}
+        flags = [f"{key}={value}" for key, value in given.items() if value is not None]
 
-        run_command(work)
+        def work() -> int:
+            return _verify(options.settings_of(config, [*(sets or ()), *flags]), file, long, as_json)
+
+        raise typer.Exit(_ended(work))
 
 
-def _verify(settings: Settings, questions: Sequence[Question], long: bool, as_json: bool) -> int:
-    from inference_svc.loading import load_model
-    from kev.app.proof import LONG, SHORT, proof
-
-    model = load_model(settings)
+def _ended(work: Callable[[], int]) -> int:
+    """Runs in the main thread, so that Ctrl-C ends it after the running forward."""
     try:
-        began = time.monotonic()
-        tokens = [model.tokenizer.encode_text(_text(question))[:LONGEST] for question in questions]
-        found = []
-        for check in proof(model.backend, [one for one in tokens if one], LONG if long else SHORT):
-            found.append(check)
-            _say(check, as_json)
-        failed = sum(not check.passed for check in found)
-        sys.stderr.write(
-            f"{Path(model.path).name}, {model.backend.variant}: {len(found) - failed} of {len(found)} claims hold "
-            f"({time.monotonic() - began:.1f} s)\n"
-        )
-        return FAILED if failed else 0
-    finally:
-        model.backend.close()
+        return work()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:
+        from inference_svc.verify.setup import CannotVerify
+
+        if isinstance(error, CannotVerify):
+            sys.stderr.write(f"error: {error}\n")
+            return BAD_USE
+        code = told(error)
+        return BAD_USE if code == FAILED and isinstance(error, known_errors()) else UNEXPECTED
 
 
-def _text(question: Question) -> str:
-    return question.text or "\n".join(message.content for message in question.messages)
+def _verify(settings: Settings, file: str, long: bool, as_json: bool) -> int:
+    from inference_svc.verify.proof import LONG, SHORT
+    from inference_svc.verify.setup import prepared
 
-
-def _say(check: Check, as_json: bool) -> None:
+    questions = read_questions(file) if file else []
+    began = time.monotonic()
+    with _progress() as say, prepared(settings, _conversations(questions), LONG if long else SHORT, say) as proof:
+        findings = list(proof.findings())
+        facts = _facts(settings, proof, time.monotonic() - began)
     if as_json:
-        line = json.dumps({"claim": check.claim, "passed": check.passed, "detail": check.detail}, ensure_ascii=False)
+        sys.stdout.write(json.dumps(_report(facts, findings), indent=1) + "\n")
     else:
-        line = f"{'ok    ' if check.passed else 'FAILED'} {check.claim} ({check.detail})"
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+        _print(facts, findings)
+    return 0 if all(finding.check.passed for finding in findings) else FAILED
+
+
+def _conversations(questions: Sequence[Question]) -> list[list[dict[str, str]]]:
+    return [
+        [{"role": turn.role, "content": turn.content} for turn in question.messages]
+        or [{"role": "user", "content": question.text}]
+        for question in questions
+    ]
+
+
+@contextmanager
+def _progress() -> Iterator[Say]:
+    """Says on a terminal what is being tried."""
+    from rich.console import Console
+
+    with Console(stderr=True).status("") as status:
+        yield lambda text: status.update(f"{text} …")
+
+
+def _facts(settings: Settings, proof: Proof, seconds: float) -> dict[str, Any]:
+    return {
+        "model": Path(settings.core.model_path).name,
+        "backend": proof.backend.name,
+        "variant": proof.backend.variant,
+        "precision": settings.core.precision.value,
+        "questions": len(proof.prompts),
+        "steps": proof.size.steps,
+        "seconds": round(seconds, 1),
+    }
+
+
+def _report(facts: Mapping[str, Any], findings: Sequence[Finding]) -> dict[str, Any]:
+    return {
+        **facts,
+        "passed": all(finding.check.passed for finding in findings),
+        "findings": [
+            {
+                "kind": finding.kind,
+                "claim": finding.check.claim,
+                "passed": finding.check.passed,
+                "detail": finding.check.detail,
+                "seconds": round(finding.seconds, 2),
+            }
+            for finding in findings
+        ],
+    }
+
+
+def _print(facts: Mapping[str, Any], findings: Sequence[Finding]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=160)
+    table = Table(
+        title=f"{facts['model']} on {facts['variant']}: {facts['questions']} questions, {facts['steps']} tokens"
+    )
+    for title in ("", "claim", "found", "s"):
+        table.add_column(title, justify="right" if title == "s" else "left")
+    for finding in findings:
+        check = finding.check
+        verdict = "[green]holds[/green]" if check.passed else "[bold red]FAILS[/bold red]"
+        table.add_row(verdict, escape(check.claim), escape(check.detail), f"{finding.seconds:.1f}")
+    console.print(table)
+    failed = sum(not finding.check.passed for finding in findings)
+    word = f"{failed} of {len(findings)} FAIL" if failed else f"all {len(findings)} hold"
+    console.print(f"{facts['backend']} backend, {facts['precision']}: {word}, {facts['seconds']} s.", highlight=False)

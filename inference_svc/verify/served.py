@@ -1,0 +1,145 @@
+"""Questions through the worker's own scheduler, memory and sampler: packed as it packs, alone as it would be alone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from inference_svc.backends.port import Backend
+from inference_svc.channels import Job
+from inference_svc.clock import Clock
+from inference_svc.desk import Desk
+from inference_svc.memory import Memory, MemoryLimits
+from inference_svc.pages import PageAllocator
+from inference_svc.report import Order
+from inference_svc.rows import Float32Array, Pack
+from inference_svc.schedule import ForwardLimits, Scheduler
+from inference_svc.verify.cases import Case
+from inference_svc.verify.marks import Mark, compare_marks, mark_of
+from inference_svc.verify.report import Check
+from kev.tokens.tokenizer import Tokenizer
+
+FOREVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a worker gives out memory and rows.
+
+    Attributes:
+        name: For the verdict.
+        limits: Of the memory.
+        rows: Row budget of a forward.
+        channels: Most channels in a forward; fewer than questions, and they take turns.
+        prefix: Leading tokens declared as shared.
+    """
+
+    name: str
+    limits: MemoryLimits
+    rows: int
+    channels: int
+    prefix: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What came of a question: marks of its logits, and its end."""
+
+    marks: tuple[Mark, ...]
+    text: str
+    tokens: int
+    finish: str
+
+
+class Recorder:
+    """A backend that also keeps the marks of all logits, by channel."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.name, self.variant = backend.name, backend.variant
+        self.vocab_size, self.max_context, self.pages = backend.vocab_size, backend.max_context, backend.pages
+        self.marks: defaultdict[int, list[Mark]] = defaultdict(list)
+
+    def forward(self, pack: Pack) -> Float32Array:
+        """See ``Backend.forward``."""
+        logits, ends = self._backend.forward(pack), pack.result_offsets()
+        for span, begin, end in zip(pack.spans, ends[:-1], ends[1:], strict=True):
+            self.marks[span.channel] += [mark_of(row) for row in logits[begin:end]]
+        return logits
+
+    def scrub(self, pages: Sequence[int]) -> None:
+        """See ``Backend.scrub``."""
+        self._backend.scrub(pages)
+
+    def copy_page(self, source: int, target: int) -> None:
+        """See ``Backend.copy_page``."""
+        self._backend.copy_page(source, target)
+
+    def close(self) -> None:
+        """Nothing: the backend stays the caller's."""
+
+
+def serve(backend: Backend, tokenizer: Tokenizer, cases: Sequence[Case], layout: Layout) -> list[Served]:
+    """Runs questions together from their arrival to their end.
+
+    Raises:
+        RuntimeError: the scheduler stopped before all had ended.
+    """
+    recorder = Recorder(backend)
+    memory = Memory(PageAllocator(backend.pages), backend.pages, layout.limits)
+    desk = Desk(recorder, tokenizer, memory, Scheduler(ForwardLimits(layout.channels, layout.rows), memory), Clock())
+    for number, case in enumerate(cases):
+        desk.join(_order(number, case, layout))
+    ends = {}
+    while not desk.idle:
+        plan = desk.plan()
+        if plan is None:
+            raise RuntimeError("verify: questions wait for memory that nobody holds")
+        desk.run(plan)
+        ends.update({end.ticket: end for end in desk.report(plan, 0.0).ends})
+    desk.check()
+    found = []
+    for number in range(len(cases)):
+        end = ends[number]
+        found.append(Served(tuple(recorder.marks[number]), end.text, end.tokens, end.finish.value))
+    return found
+
+
+def as_served(
+    backend: Backend, tokenizer: Tokenizer, cases: Sequence[Case], alone: Sequence[Served], layout: Layout
+) -> Check:
+    """Packed in a layout, against each question served alone."""
+    claim = f"as the worker serves it: {layout.name}"
+    found = serve(backend, tokenizer, cases, layout)
+    check = _rows(claim, alone, found)
+    if not check.passed:
+        return check
+    ends = sum(one[1:] == other[1:] for one, other in zip(map(_tuple, alone), map(_tuple, found), strict=True))
+    detail = f"{check.detail}; {ends} of {len(alone)} texts equal"
+    return Check(claim, ends == len(alone), detail)
+
+
+def _tuple(one: Served) -> tuple[object, ...]:
+    return one.marks, one.text, one.tokens, one.finish
+
+
+def _rows(claim: str, alone: Sequence[Served], found: Sequence[Served]) -> Check:
+    """Row by row as far as both go; an answer that ends elsewhere differs from there on."""
+    for number, (one, other) in enumerate(zip(alone, found, strict=True)):
+        if len(one.marks) != len(other.marks):
+            return Check(claim, False, f"question {number}: {len(other.marks)} rows, alone {len(one.marks)}")
+    return compare_marks(claim, [one.marks for one in alone], [one.marks for one in found])
+
+
+def _order(number: int, case: Case, layout: Layout) -> Order:
+    job = Job(
+        channel=number,
+        group="verify",
+        prompt=np.array(case.prompt.prompt, dtype=np.int32),
+        max_tokens=len(case.marks),
+        prefix=layout.prefix,
+    )
+    return Order(number, job, case.sampling, case.seed, FOREVER)
