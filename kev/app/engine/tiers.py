@@ -35,7 +35,10 @@ class Tiers:
     def __init__(self, settings: Settings, model: LoadedModel) -> None:
         mode = settings.deploy.mode
         if mode is not Mode.SINGLE:
-            raise ConfigError(f"deploy.mode: one process serves the mode single only, got {mode}")
+            raise ConfigError(
+                f"deploy.mode: one process serves the mode single only, got {mode}; "
+                "ask a cluster with --router, or kev.Client"
+            )
         self.bus = MemoryBus(bus_settings(settings, "engine"))
         self.router = Router(self.bus, settings, model.tokenizer)
         self.worker = Worker(
