@@ -7,6 +7,8 @@ Source of the format: Prometheus text exposition format, version 0.0.4.
 
 from __future__ import annotations
 
+import logging
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,6 +18,7 @@ from prometheus_client.core import Metric
 from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
+log = logging.getLogger(__name__)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MOST_KEPT = 20_000
 """Heads of lines kept; labels are bounded, so this is never reached in earnest."""
@@ -56,6 +59,15 @@ class Exposition:
             yield f"{head} {value}\n"
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A scraper that left early is no news; anything else is."""
+        if not isinstance(sys.exc_info()[1], ConnectionError | TimeoutError):
+            log.exception("a scrape failed")
+
+
 def serve(registry: CollectorRegistry, host: str, port: int) -> Callable[[], None]:
     """Answers GET /metrics on a thread of its own; returns what ends it.
 
@@ -79,8 +91,7 @@ def serve(registry: CollectorRegistry, host: str, port: int) -> Callable[[], Non
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
             """Scrapes are not logged."""
 
-    server = ThreadingHTTPServer((host, port), Handler)
-    server.daemon_threads = True
+    server = _Server((host, port), Handler)
     threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
 
     def end() -> None:

@@ -70,7 +70,8 @@ class Stack:
         self._environment |= dict.fromkeys(
             ("PUBLISH_ROUTER", "PUBLISH_HTTP", "PUBLISH_PROMETHEUS", "PUBLISH_GRAFANA"), "0"
         )
-        self._environment["KEV_VERSION"] = "test"
+        # Patient, so that a machine with much else to do does not take its workers for dead.
+        self._environment |= {"KEV_VERSION": "test", "KEV_BUS_ACK_WAIT_MS": "30000", "KEV_BUS_LEASE_MS": "15000"}
 
     def compose(self, *arguments: str, timeout_s: float = 300, **environment: str) -> str:
         """Runs compose in the checkout; a failure ends the test with its output."""

@@ -73,6 +73,19 @@ def test_a_scrape_over_http(address: str):
         assert b"kev_plain_total 1.0" in reply.read()
 
 
+def test_a_scraper_that_leaves_early_is_no_news(address: str, capfd: pytest.CaptureFixture[str]):
+    import socket
+
+    host, _, port = address.removeprefix("http://").partition(":")
+    for _ in range(20):
+        with socket.create_connection((host, int(port))) as scraper:
+            scraper.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            scraper.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+    with urllib.request.urlopen(f"{address}/metrics", timeout=10) as reply:
+        assert reply.status == 200
+    assert capfd.readouterr().err == ""
+
+
 def test_other_paths_name_the_right_one(address: str):
     with pytest.raises(urllib.error.HTTPError) as caught:
         urllib.request.urlopen(f"{address}/other", timeout=10)
