@@ -15,7 +15,7 @@ from kev.domain.errors import BusUnavailable, Overloaded
 from kev.domain.question import Batch, Isolation, Question
 from kev.domain.result import PENDING, SlotResult
 
-BATCH = 128
+BATCH = 64
 """Questions of one batch: small enough that a deadline, which runs from acceptance, is not spent in the queue."""
 IN_FLIGHT = 2
 """Batches under way at a time: while one runs out, the next keeps the channels busy."""

@@ -108,8 +108,8 @@ class Tiers:
         return await self.router.cancel(TENANT, request_id, slots)
 
     async def healthy(self) -> bool:
-        """Whether the model advances."""
-        return self.worker.healthy and self._running is not None and not self._running.done()
+        """Whether the worker serves and the model advances."""
+        return self.worker.state == "ready" and self.worker.healthy
 
     def _let_finish(self, submitting: asyncio.Task[Submitted]) -> None:
         """The loop itself holds tasks only weakly."""
