@@ -41,6 +41,7 @@ class Held:
         channel: Its seat, kept until the run has ended.
         seated: Whether the seat is still taken.
         deadline: Monotonic seconds.
+        attempt: Of the delivery that this hold began with; its text counts as that attempt's.
     """
 
     ticket: int
@@ -51,7 +52,11 @@ class Held:
     stage: Stage = Stage.CHECKING
     fate: Fate = Fate.ANSWER
     seated: bool = True
+    attempt: int = field(init=False)
     _parts: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.attempt = self.taken.attempt
 
     @property
     def question(self) -> QueuedQuestion:
@@ -65,7 +70,11 @@ class Held:
 
     def piece(self, offset: int, text: str) -> Piece:
         """A piece of this slot's text."""
-        return Piece(self.question.slot, self.taken.attempt, self.channel_name, offset, text)
+        return Piece(self.question.slot, self.attempt, self.channel_name, offset, text)
+
+    def renew(self, taken: Taken) -> None:
+        """The ack wait had passed and the same question came here again: the work goes on under the new delivery."""
+        self.taken = taken
 
     def grow(self, text: str) -> None:
         """Remembers streamed text for readers that come late."""
@@ -96,11 +105,9 @@ class Hands:
         self._tickets += 1
         return self._tickets
 
-    def add(self, held: Held) -> Held | None:
-        """Takes a question in. Returns an older hold of the same slot, which is now void."""
-        older = self._by_key.get(held.key)
+    def add(self, held: Held) -> None:
+        """Takes a question in."""
         self._by_ticket[held.ticket] = self._by_key[held.key] = held
-        return older
 
     def get(self, ticket: int) -> Held | None:
         """The hold with this ticket."""

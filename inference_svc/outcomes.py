@@ -63,7 +63,7 @@ def outcome_of(held: Held, end: End, identity: Identity, now: Now) -> Outcome:
         text=end.text,
         text_length=len(end.text),
         text_sha256=text_digest(end.text),
-        attempt=held.taken.attempt,
+        attempt=held.attempt,
         reason=end.reason,
         detail=end.detail or _detail(end),
         warnings=question.warnings,

@@ -88,7 +88,15 @@ class Serving:
 
     # -- in --------------------------------------------------------------------------
     def accept(self, taken: Taken, source: str) -> None:
-        """Seats a taken question and begins its checks. There must be a free channel."""
+        """Seats a taken question and begins its checks. There must be a free channel.
+
+        One that is in hand already came back because this worker was too slow to say that it lives, not because
+        the question killed anybody: it goes on where it is.
+        """
+        older = self._hands.find(taken.question.rid, taken.question.slot)
+        if older is not None and older.stage is not Stage.ENDING:
+            older.renew(taken)
+            return
         lane = taken.question.lane
         channel = self._pool.seat(lane.channel if lane.source == self._identity.worker_id else -1)
         if channel is None:
@@ -96,15 +104,13 @@ class Serving:
         now = self._now()
         deadline = now.monotonic + (taken.question.deadline_ms - now.wall_ms) / 1000
         held = Held(self._hands.new_ticket(), taken, channel, self._identity.channel_name(channel), deadline)
-        older = self._hands.add(held)
-        if older is not None and older.stage is not Stage.ENDING:
-            self._stop(older, Fate.ABANDON)  # its ack wait has passed: this is the same question again
+        self._hands.add(held)
         self._empty.clear()
         self._spawn(self._check(held, source), held)
 
     async def _check(self, held: Held, source: str) -> None:
         verdict = await self._gate.check(held)
-        if verdict.runs and held.taken.attempt > 1:
+        if verdict.runs and held.attempt > 1:
             verdict = await self._suspect(held)
         if held.fate is not Fate.ANSWER or not held.taken.held:
             verdict = Verdict(held.fate if held.taken.held else Fate.ABANDON)
@@ -181,6 +187,7 @@ class Serving:
 
     async def _finish(self, held: Held, end: End | None) -> None:
         """Does what the question's fate calls for and lets it go."""
+        held.stage = Stage.ENDING
         if held.fate is Fate.ANSWER and end is not None:
             outcome = outcome_of(held, end, self._identity, self._now())
             await settle_and_ack(self._bus, held.taken, outcome)
@@ -223,12 +230,8 @@ class Serving:
         """Restarts the ack waits, of running and waiting questions only if forwards advanced since the last time."""
         advanced = self._core.forwards > self._forwards_seen
         self._forwards_seen = self._core.forwards
-        for held in self._hands:
-            if advanced or held.stage in (Stage.CHECKING, Stage.ENDING):
-                try:
-                    await held.taken.progress()
-                except BusUnavailable:
-                    return
+        told = [held for held in self._hands if advanced or held.stage in (Stage.CHECKING, Stage.ENDING)]
+        await asyncio.gather(*(_progress(held) for held in told))  # together: a slow broker shall not cost the last one
 
     async def empty(self, timeout_s: float) -> bool:
         """Waits until no question is in hand; False if that takes longer."""
@@ -291,3 +294,10 @@ class Serving:
             log.exception("a question's handling failed; it comes back after its ack wait")
             if held is not None:
                 self._let_go(held)
+
+
+async def _progress(held: Held) -> None:
+    try:
+        await held.taken.progress()
+    except BusUnavailable:
+        log.debug("the broker does not answer a progress")
