@@ -60,7 +60,7 @@ class BusSettings:
     dedupe_window_s: float = 600.0
     dead_letter_ttl_s: float = 7 * 24 * 3600.0
     connect_timeout_s: float = 5.0
-    request_timeout_s: float = 2.0
+    request_timeout_s: float = 5.0
     reconnect_wait_s: float = 0.25
     catch_up_s: float = 0.25
     follow_buffer: int = 1024

@@ -126,7 +126,9 @@ class Link:
     ) -> list[Msg]:
         """One request, many replies: until ``complete`` says so, nobody listens, or the time is up.
 
-        With ``timeout_s`` the time being up is no error; without it is.
+        With ``timeout_s`` that is the time for all of them, and its end is no
+        error. Without, it is the time to wait for each next reply, because a
+        large answer may take long, and its end is an error.
         """
         self.check()
         replies: list[Msg] = []
@@ -137,17 +139,22 @@ class Link:
                 replies.append(reply)
             if status_of(reply) == "503" or complete(replies):
                 done.set()
+            elif timeout_s is None and not done.is_set():
+                limit.reschedule(loop.time() + self._timeout_s)
 
+        loop = asyncio.get_running_loop()
+        limit = asyncio.timeout(timeout_s or self._timeout_s)
         inbox = self._client.new_inbox()
         listening = await self.listen(inbox, hear)
         try:
-            await self.publish(subject, payload, reply=inbox)
-            async with asyncio.timeout(timeout_s or self._timeout_s):
+            async with limit:
+                await self.publish(subject, payload, reply=inbox)
                 await done.wait()
         except TimeoutError:
             if timeout_s is None:
                 raise self._unavailable(None) from None
         finally:
+            done.set()
             await listening.close()
         return replies
 
