@@ -1,0 +1,101 @@
+"""What each layer costs: the same questions to the bare core, the Engine, three tiers over NATS, and HTTP.
+
+    python -m bench.tiers [--questions 16] [--rounds 5] [--workload FILE] [--precision bf16] [--out tiers.json]
+
+All layers are up at once and take turns, so that the machine's mood hits all
+alike. Answers have a fixed number of tokens. First tokens and throughput are
+what the client sees. ``worker core`` is the core with scheduler, sampler and
+detokeniser but no bus. About 2 minutes on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import httpx
+
+from bench.common import Run, alternated, load_work, reported, summary
+from bench.common_layers import (
+    BareCore,
+    WorkerCore,
+    asked_over_http,
+    engine,
+    http_door,
+    loaded,
+    settings_for,
+    three_tiers,
+)
+from bench.common_unending import ignore_end_of_sequence
+
+LAYERS = ("core", "worker core", "engine", "nats", "http")
+
+
+def main() -> None:
+    """Reads the command line, measures, prints JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--questions", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=0, help="new tokens of each answer; the workload's by default")
+    parser.add_argument("--layers", default=",".join(LAYERS), help="which, with commas between")
+    parser.add_argument("--workload", type=Path, default=None, help="workload_w.json, or JSON lines with text")
+    parser.add_argument("--precision", default="", help="the deployment's default if it is not given")
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
+    parser.add_argument("--out", type=Path, default=None)
+    asyncio.run(_main(parser.parse_args()))
+
+
+async def _main(args: argparse.Namespace) -> None:
+    work = load_work(args.workload).first(args.questions)
+    if args.tokens:
+        work = type(work)(work.system, work.questions, args.tokens)
+    flags = dict(text.split("=", 1) for text in args.set)
+    if args.precision:
+        flags["core.precision"] = args.precision
+    ignore_end_of_sequence()
+    settings = settings_for(work, flags)
+    layers: dict[str, Callable[[], Awaitable[Run]]] = {}
+    wanted = [name.strip() for name in args.layers.split(",")]
+    async with AsyncExitStack() as stack:
+        model = loaded(settings)
+        stack.callback(model.backend.close)
+        if "core" in wanted:
+            layers["core"] = BareCore(model, work)
+        if "worker core" in wanted:
+            own = loaded(settings)
+            stack.callback(own.backend.close)
+            core = WorkerCore(settings, own, work)
+            stack.callback(core.close)
+            layers["worker core"] = core
+        if "engine" in wanted:
+            layers["engine"] = await stack.enter_async_context(engine(settings, work))
+        if "nats" in wanted:
+            layers["nats"] = await stack.enter_async_context(three_tiers(settings, work, flags))
+        if "http" in wanted:
+            url = await stack.enter_async_context(http_door(work, flags))
+            client = await stack.enter_async_context(httpx.AsyncClient(timeout=None))
+            layers["http"] = lambda: asked_over_http(client, url, work)
+        await alternated(layers, 1)  # warm: prefixes stored, connections open
+        found = await alternated(layers, args.rounds)
+    rows = {name: _row(runs, found[next(iter(found))]) for name, runs in found.items()}
+    facts = {"questions": len(work.questions), "tokens": work.tokens, "variant": model.backend.variant}
+    reported({**facts, "rounds": args.rounds, "layers": rows}, args.out)
+
+
+def _row(runs: list[Run], base: list[Run]) -> dict[str, object]:
+    """A layer's figures, and what it costs against the first layer."""
+    mine, first = summary(runs), summary(base)
+    return {
+        **mine,
+        "costs_percent": round(100 * (1 - mine["tokens_per_second"] / first["tokens_per_second"]), 1),
+        "first_token_later_ms": round(mine["first_token_ms"] - first["first_token_ms"], 1),
+        "cpu_percent_more": round(100 * (mine["cpu_ms_per_token"] / first["cpu_ms_per_token"] - 1), 1),
+        "answers_equal_to_first_layer": sum(a == b for a, b in zip(runs[0].texts, base[0].texts, strict=True)),
+    }
+
+
+if __name__ == "__main__":
+    main()
