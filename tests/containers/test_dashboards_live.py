@@ -96,7 +96,7 @@ def test_every_query_of_every_panel_returns_data_under_a_skewed_load(stack: Stac
         for file in DASHBOARDS:
             for title, expression in queries(file):
                 query = expression.replace("$worker", worker)
-                wait_for(lambda query=query: numbers(stack, query), bool, f"{file.stem}, {title}: {query}", 60)
+                wait_for(lambda query=query: numbers(stack, query), bool, f"{file.stem}, {title}: {query}", 150)
         buckets, channels = (stack.number(f"kev:{kind}_imbalance:ratio1m") for kind in ("bucket", "channel"))
     print(f"imbalance of buckets {buckets:.1f}, of channels {channels:.1f}")
     assert buckets > 10, "the hot bucket is not seen"
