@@ -39,12 +39,13 @@ struct Accumulators {
 };
 
 // Memory that comes next: a kernel asks for a little of it at each step, so that
-// it arrives while this tile computes.
+// it arrives while this tile computes. Into the second cache only: the first is
+// full of what is in use.
 struct Ahead {
   const uint8_t* at = nullptr;
   long step = 0;
   void fetch() {
-    _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T1);
     at += step;
   }
 };
@@ -104,7 +105,7 @@ static inline __attribute__((always_inline)) void put(const Accumulators<R, NV>&
 
 template <class S>
 struct Dense {
-  static constexpr int STEP = 2, WIDE_ROWS = 3;
+  static constexpr int STEP = 2, WIDE_ROWS = 3;  // k values per call of fetch; see linear()
   template <int R, int NB>
   static void tile(const Operand& a, int row, const Matrix& m, int block, Ahead ahead, float* out) {
     const S* at[NB];
@@ -162,7 +163,7 @@ struct DotBf16 {
 // halves of a word, the second's in the high halves), then 32 / KQ steps of
 // BLOCK * KQ weights.
 struct Int8 {
-  static constexpr int STEP = KQ, WIDE_ROWS = 0;
+  static constexpr int STEP = GROUP / 8, WIDE_ROWS = 0;
   static constexpr int STEPS = GROUP / KQ;
   static constexpr long SCALE_BYTES = BLOCK * 2;
   static constexpr long GROUP_BYTES = SCALE_BYTES + BLOCK * GROUP;
@@ -185,7 +186,7 @@ struct Int8 {
         for (int v = 0; v < NV; v++) acc[r][v] = KQ == 4 ? set1i(start[r * groups + g]) : set1i(0);
       const uint8_t* ws = w + SCALE_BYTES;
       for (int s = 0; s < STEPS; s++) {
-        ahead.fetch();
+        if (s % (STEPS / 8) == 0) ahead.fetch();
         vi wv[NV];
 #pragma GCC unroll 16
         for (int v = 0; v < NV; v++) wv[v] = load_weights(ws + (v / VB) * bytes + (v % VB) * W * KQ);
