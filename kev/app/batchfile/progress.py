@@ -11,7 +11,11 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from kev.app.cli.answers import ending
+from kev.app.cli.plain import plain
 from kev.domain.result import SlotResult
+
+MOST_NOTES = 5
 
 
 class RunProgress:
@@ -24,6 +28,7 @@ class RunProgress:
         self._task = self._bar.add_task("", total=total)
         self._began = time.monotonic()
         self._tokens = 0
+        self._notes: list[str] = []
         self.counts: Counter[str] = Counter()
 
     def __enter__(self) -> Self:
@@ -39,6 +44,9 @@ class RunProgress:
         """A slot has ended."""
         self.counts[result.status] += 1
         self._tokens += result.tokens
+        if not result.ok and len(self._notes) < MOST_NOTES:
+            named = f" ({plain(result.id)})" if result.id else ""
+            self._notes.append(f"slot {result.slot}{named}: {ending(result)}")
         self._bar.update(self._task, advance=1, description=f"{self._rate():.0f} tokens/s")
 
     @property
@@ -47,10 +55,11 @@ class RunProgress:
         return set(self.counts) <= {"answered"}
 
     def summary(self) -> str:
-        """One line: how many, how they ended, how fast."""
+        """One line: how many, how they ended, how fast. Before it, the first slots that were not answered, and why."""
         ends = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in sorted(self.counts.items()))
         seconds = time.monotonic() - self._began
-        return f"{self.counts.total()} questions in {seconds:.1f} s: {ends}; {self._rate():.0f} tokens/s"
+        total = f"{self.counts.total()} questions in {seconds:.1f} s: {ends}; {self._rate():.0f} tokens/s"
+        return "\n".join([*self._notes, total])
 
     def _rate(self) -> float:
         return self._tokens / max(time.monotonic() - self._began, 1e-9)

@@ -12,6 +12,7 @@ import msgspec
 
 from kev.app.backend import Backend
 from kev.domain.errors import BusUnavailable, Overloaded
+from kev.domain.ids import new_request_id
 from kev.domain.question import Batch, Isolation, Question
 from kev.domain.result import PENDING, SlotResult
 
@@ -19,6 +20,10 @@ BATCH = 64
 """Questions of one batch: small enough that a deadline, which runs from acceptance, is not spent in the queue."""
 IN_FLIGHT = 2
 """Batches under way at a time: while one runs out, the next keeps the channels busy."""
+TRIES_BEFORE, TRIES = 3, 20
+"""How often in a row a batch is tried that the cluster did not take, or whose stream was lost: before anything was
+heard of a cluster, and afterwards (about half a minute)."""
+LONGEST_PAUSE_S = 2.0
 Ended = Callable[[SlotResult], None]
 
 
@@ -66,22 +71,33 @@ async def run_questions(
 
 
 async def _run_batch(backend: Backend, batch: Batch, first: int, ended: Ended) -> list[SlotResult]:
-    """One batch to its end; waits while there is no room for it."""
-    while True:
+    """One batch to its end; waits while there is no room for it, and while a service is away.
+
+    The batch keeps its id, so that it runs once however often it is asked.
+    """
+    batch = msgspec.structs.replace(batch, request_id=new_request_id())
+    results: dict[int, SlotResult] = {}
+    failures = 0
+    while len(results) < len(batch.questions):
+        before = len(results)
         try:
-            return await _ask(backend, batch, first, ended)
+            await _ask(backend, batch, first, ended, results)
         except Overloaded as error:  # nothing of it was kept
             await asyncio.sleep(error.retry_after_ms / 1000)
+        except BusUnavailable:
+            failures = 1 if len(results) > before else failures + 1
+            if failures >= (TRIES if first or results else TRIES_BEFORE):
+                raise
+            await asyncio.sleep(min(LONGEST_PAUSE_S, 0.25 * 2**failures))
+    return [results[slot] for slot in sorted(results)]
 
 
-async def _ask(backend: Backend, batch: Batch, first: int, ended: Ended) -> list[SlotResult]:
-    results: dict[int, SlotResult] = {}
+async def _ask(backend: Backend, batch: Batch, first: int, ended: Ended, results: dict[int, SlotResult]) -> None:
+    """Adds to ``results`` what it does not hold yet."""
     async with aclosing(backend.ask(batch)) as frames:
         async for frame in frames:
-            if frame.result is not None and frame.result.status != PENDING:
-                result = msgspec.structs.replace(frame.result, slot=first + frame.slot)
-                results[frame.slot] = result
+            if frame.result is not None and frame.result.status != PENDING and frame.slot not in results:
+                results[frame.slot] = result = msgspec.structs.replace(frame.result, slot=first + frame.slot)
                 ended(result)
     if len(results) < len(batch.questions):
         raise BusUnavailable(f"the stream ended with {len(batch.questions) - len(results)} questions open")
-    return [results[slot] for slot in sorted(results)]

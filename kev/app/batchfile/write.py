@@ -3,11 +3,69 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import os
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
 
 import msgspec
 
+from kev.domain.errors import KevError
 from kev.domain.result import SlotResult
+
+
+class NotWritten(KevError):
+    """A file could not be written; the text says which, and why."""
+
+
+class Lines:
+    """A file of lines, or standard output. A context manager; what cannot be written is ``NotWritten``.
+
+    Args:
+        option: The option that named the file, for errors.
+        path: None is standard output.
+    """
+
+    def __init__(self, option: str, path: Path | None) -> None:
+        self._name = f"{option} {path}" if path else "standard output"
+        self._path = path
+        self._file: IO[str] = sys.stdout
+
+    def __enter__(self) -> Self:
+        if self._path is not None:
+            try:
+                self._file = self._path.open("w", encoding="utf-8", newline="\n")
+            except OSError as error:
+                raise self._failed(error) from None
+        return self
+
+    def write(self, line: str) -> None:
+        """Writes a line.
+
+        Raises:
+            BrokenPipeError: nobody reads standard output any more.
+        """
+        try:
+            self._file.write(line)
+        except OSError as error:
+            raise self._failed(error) from None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._file.flush() if self._path is None else self._file.close()
+        except OSError as late:
+            if kind is None:
+                raise self._failed(late) from None
+
+    def _failed(self, error: OSError) -> Exception:
+        if self._path is None:  # what is left in its buffer would fail once more when the process ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._file.fileno())
+            if isinstance(error, BrokenPipeError):
+                return error
+        return NotWritten(f"{self._name}: cannot be written ({error.strerror or error})")
 
 
 def result_line(result: SlotResult) -> str:

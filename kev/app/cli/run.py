@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from kev.app.batchfile.read import BadFile, read_questions
 from kev.app.batchfile.run import RunMode, run_questions
-from kev.app.batchfile.write import audit_line, result_line
+from kev.app.batchfile.write import Lines, audit_line, result_line
 from kev.app.cli import options
 from kev.app.cli.running import FAILED, run_command
 from kev.app.compose import opened_backend
@@ -77,9 +77,11 @@ class Plan:
 async def _run(settings: Settings, router: str, plan: Plan, out: Path | None, audit: Path | None) -> int:
     from kev.app.batchfile.progress import RunProgress
 
+    if out is not None and audit is not None and out.resolve() == audit.resolve():
+        raise BadFile(f"--audit {audit}: must be another file than --out")
     with ExitStack() as stack:
-        results = stack.enter_context(_opened("--out", out)) if out else sys.stdout
-        audits = stack.enter_context(_opened("--audit", audit)) if audit else None
+        results = stack.enter_context(Lines("--out", out))
+        audits = stack.enter_context(Lines("--audit", audit)) if audit else None
         async with opened_backend(settings, router) as backend:
             with RunProgress(len(plan.questions)) as progress:
                 options_: dict[str, Any] = {"isolation": plan.isolation, "max_parallel": plan.max_parallel}
@@ -91,13 +93,6 @@ async def _run(settings: Settings, router: str, plan: Plan, out: Path | None, au
                             audits.write(audit_line(result))
             sys.stderr.write(progress.summary() + "\n")
     return 0 if progress.all_answered else FAILED
-
-
-def _opened(option: str, path: Path) -> IO[str]:
-    try:
-        return path.open("w", encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise BadFile(f"{option} {path}: cannot be written ({error.strerror})") from None
 
 
 def _isolation(word: str | None) -> Isolation | None:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from kev.app.batchfile.read import BadFile, read_questions
-from kev.app.batchfile.run import BATCH, IN_FLIGHT, RunMode, run_questions
+from kev.app.batchfile.run import BATCH, IN_FLIGHT, TRIES_BEFORE, RunMode, run_questions
 from kev.app.batchfile.write import audit_line, result_line
-from kev.domain.errors import InvalidArgument, Overloaded
+from kev.domain.errors import BusUnavailable, InvalidArgument, Overloaded
 from kev.domain.outcome import Audit
 from kev.domain.question import Batch, Question
 from kev.domain.result import Frame, ResumePoint, SlotResult
@@ -117,10 +117,12 @@ def test_a_missing_file_and_a_bad_limit_are_told() -> None:
 class FakeBackend:
     """Answers at once; remembers what was asked."""
 
-    def __init__(self, refusals: int = 0) -> None:
+    def __init__(self, refusals: int = 0, breaks: int = 0, answers: int = 1) -> None:
         self.batches: list[Batch] = []
         self.running = self.most_running = 0
         self._refusals = refusals
+        self._breaks = breaks
+        self._answers = answers
 
     async def ask(self, batch: Batch) -> AsyncGenerator[Frame, None]:
         if self._refusals:
@@ -129,9 +131,13 @@ class FakeBackend:
         self.batches.append(batch)
         self.running += 1
         self.most_running = max(self.most_running, self.running)
+        broken = self._breaks > 0
+        self._breaks -= broken
         try:
-            for slot in reversed(range(len(batch.questions))):
+            for place, slot in enumerate(reversed(range(len(batch.questions)))):
                 await asyncio.sleep(0)
+                if broken and place == self._answers:
+                    raise BusUnavailable("away")
                 question = batch.questions[slot]
                 result = SlotResult(request_id="r", slot=slot, id=question.id, status="answered", text=question.text)
                 yield Frame(request_id="r", slot=slot, result=result)
@@ -188,6 +194,26 @@ async def test_single_asks_one_question_a_forward_one_after_the_other() -> None:
 async def test_a_run_waits_for_room() -> None:
     results, _ = await run(FakeBackend(refusals=3), 3, RunMode.BATCHED)
     assert len(results) == 3
+
+
+async def test_a_run_goes_on_when_a_service_comes_back_and_counts_nothing_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kev.app.batchfile.run.LONGEST_PAUSE_S", 0.0)
+    backend = FakeBackend(breaks=2)
+    results, ended = await run(backend, BATCH + 3, RunMode.BATCHED)
+    assert [result.slot for result in results] == list(range(BATCH + 3))
+    assert ended == BATCH + 3
+    ids = [batch.request_id for batch in backend.batches]
+    assert (len(ids), len(set(ids)), all(ids)) == (4, 2, True)
+
+
+async def test_a_run_gives_up_on_a_service_that_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kev.app.batchfile.run.LONGEST_PAUSE_S", 0.0)
+    backend = FakeBackend(breaks=1_000, answers=0)
+    with pytest.raises(BusUnavailable, match="away"):
+        await run(backend, 1, RunMode.BATCHED)
+    assert len(backend.batches) == TRIES_BEFORE
 
 
 async def test_leaving_a_run_ends_what_is_under_way() -> None:

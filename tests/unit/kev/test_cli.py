@@ -120,6 +120,15 @@ def test_run_fails_when_a_slot_was_not_answered_but_writes_all(kev: Invoke, tmp_
     assert done.exit_code == 1
     assert [json.loads(line)["status"] for line in done.stdout.splitlines()] == ["answered", "refused"]
     assert "1 answered, 1 refused" in done.stderr
+    assert "slot 1: refused: empty: the question is empty\n" in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a Linux device")
+@pytest.mark.parametrize("option", ["--out", "--audit"])
+def test_a_full_disk_is_one_clear_line(kev: Invoke, option: str) -> None:
+    done = kev("run", "-", option, "/dev/full", stdin="abc")
+    assert done.exit_code == 1
+    assert f"error: {option} /dev/full: cannot be written (No space left on device)\n" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -128,6 +137,7 @@ def test_run_fails_when_a_slot_was_not_answered_but_writes_all(kev: Invoke, tmp_
         (["run", "absent.jsonl"], "error: absent.jsonl: cannot be read (No such file or directory)"),
         (["run", "-", "--isolation", "weak"], "error: isolation: must be one of strict, shared, loose"),
         (["run", "-", "--out", "no/such/place"], "error: --out no/such/place: cannot be written"),
+        (["run", "-", "--out", "r.jsonl", "--audit", "./r.jsonl"], "error: --audit r.jsonl: must be another file"),
         (["run", "-", "--set", "core.precision=float32"], "error: core.precision: Input should be 'fp32'"),
         (["run", "-", "--set", "nonsense"], "error: --set nonsense: must be SECTION.KEY=VALUE"),
         (["run", "-", "--config", "absent.yaml"], "error: absent.yaml: cannot be read"),
