@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from bus_labs import Lab, MemoryLab, NatsLab
-from kev.bus.nats.server import LocalNats
 
 from kev.bus.memory import MemoryBus
 from kev.bus.nats import NatsBus
+from kev.bus.nats.server import LocalNats
 
 
 @pytest.fixture(scope="session")

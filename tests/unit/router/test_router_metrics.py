@@ -15,13 +15,19 @@ from router_svc.breaker import State
 W1, W2 = Lane("w", 1), Lane("w", 2)
 
 
-@pytest.fixture(autouse=True)
-def clean() -> Iterator[None]:
-    metrics.configure(64, 32, 60.0)
-    yield
+def clear() -> None:
     metrics.observe_depths({})
     metrics.QUESTIONS.clear()
     metrics.CHANNEL_QUESTIONS.clear()
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    """The process's metrics are shared: other tests' routers have counted too."""
+    metrics.configure(64, 32, 60.0)
+    clear()
+    yield
+    clear()
 
 
 def value(name: str, **labels: str) -> float | None:
