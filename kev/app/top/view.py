@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from rich.box import SIMPLE
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -37,13 +38,11 @@ def _summary(figures: Figures) -> RenderableType:
         ("first token p95", _seconds(figures.quantile("kev_aggregator_first_token_seconds", 0.95))),
         ("end to end p95", _seconds(figures.quantile("kev_aggregator_end_to_end_seconds", 0.95))),
     )
-    table = _table("Kev", [name for name, _ in pairs])
-    table.add_row(*(value for _, value in pairs))
-    return table
+    return Text("   ".join(f"{name} {value}" for name, value in pairs) + "\n")
 
 
 def _workers(figures: Figures) -> RenderableType:
-    table = _table("Channels", ["worker", *_STATES, "channels/forward", "rows/s", "tokens/s", "KV free"])
+    table = _table("Channels", ["worker", *_STATES, "a forward", "rows/s", "tokens/s", "KV free"])
     now = figures.now
     forwards = figures.rates("kev_inference_forwards_total", "endpoint")
     channels = figures.rates("kev_inference_pack_channels_sum", "endpoint")
@@ -85,9 +84,9 @@ def _branches(figures: Figures) -> RenderableType:
 
 
 def _table(title: str, columns: Iterable[str]) -> Table:
-    table = Table(title=title, title_justify="left", expand=False)
+    table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
     for at, column in enumerate(columns):
-        table.add_column(column, justify="left" if at == 0 else "right")
+        table.add_column(column, justify="left" if at == 0 else "right", no_wrap=True)
     return table
 
 
