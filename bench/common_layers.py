@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -190,10 +190,11 @@ async def three_tiers(settings: Settings, work: Work, flags: Mapping[str, str]) 
 
 
 @contextlib.asynccontextmanager
-async def http_door(work: Work, flags: Mapping[str, str]) -> AsyncIterator[str]:
-    """``kev serve`` over an Engine in a process of its own; its URL."""
+async def http_door(work: Work, flags: Mapping[str, str], unending: bool = True) -> AsyncIterator[str]:
+    """``kev serve`` over an Engine in a process of its own; its URL. ``unending``: without end-of-sequence."""
     sets = [word for key, value in flags_for(work, flags).items() for word in ("--set", f"{key}={value}")]
-    command = [sys.executable, "-m", "bench.common_unending", "kev.app.cli.main", "serve", "--port", "0", *sets]
+    through = ["bench.common_unending"] if unending else []
+    command = [sys.executable, "-m", *through, "kev.app.cli.main", "serve", "--port", "0", *sets]
     process = await asyncio.create_subprocess_exec(
         *bound_command(*command), cwd=ROOT, stdout=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}
     )
@@ -211,10 +212,9 @@ async def http_door(work: Work, flags: Mapping[str, str]) -> AsyncIterator[str]:
 
 async def asked_over_http(client: httpx.AsyncClient, url: str, work: Work) -> Run:
     """Asks the work as one streamed request."""
-    queries = [{"text": text, "max_tokens": work.tokens, "timeout_ms": TIMEOUT_MS} for text in work.questions]
     run, seen, ends, name = Run(), set(), {}, ""
     began = time.perf_counter()
-    async with client.stream("POST", f"{url}/v1/query", json={"queries": queries, "stream": True}) as response:
+    async with client.stream("POST", f"{url}/v1/query", json={**_body(work), "stream": True}) as response:
         response.raise_for_status()
         async for line in response.aiter_lines():
             kind, _, text = line.partition(": ")
@@ -228,8 +228,28 @@ async def asked_over_http(client: httpx.AsyncClient, url: str, work: Work) -> Ru
                 if name == "result":
                     ends[frame["slot"]] = frame["result"]
     run.seconds = time.perf_counter() - began
-    run.texts = [ends[slot]["text"] for slot in sorted(ends)]
-    run.tokens = sum(end["audit"]["completion_tokens"] for end in ends.values())
+    return _with_ends(run, [ends[slot] for slot in sorted(ends)])
+
+
+async def posted(client: httpx.AsyncClient, url: str, work: Work) -> Run:
+    """Asks the work as one request with one reply."""
+    began = time.perf_counter()
+    response = await client.post(f"{url}/v1/query", json=_body(work))
+    response.raise_for_status()
+    run = Run(time.perf_counter() - began)
+    return _with_ends(run, response.json()["results"])
+
+
+def _body(work: Work) -> dict[str, Any]:
+    queries = [{"text": text, "max_tokens": work.tokens, "timeout_ms": TIMEOUT_MS} for text in work.questions]
+    return {"queries": queries}
+
+
+def _with_ends(run: Run, ends: Sequence[Mapping[str, Any]]) -> Run:
+    run.texts = [end["text"] for end in ends]
+    run.tokens = sum(end["audit"]["completion_tokens"] for end in ends)
+    if bad := [end for end in ends if end["status"] != "answered"]:
+        raise RuntimeError(f"{len(bad)} answers failed: {bad[0]['status']} {bad[0]['reason']}")
     return run
 
 
