@@ -78,17 +78,25 @@ class Core:
         self._inbox.put(run)
         return future
 
-    def stop(self, timeout_s: float = 10.0) -> bool:
-        """Ends the thread after the running forward; False if it did not end in time."""
-        if not self._thread.is_alive():
-            return True
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    def end(self) -> None:
+        """Ends the thread after the running forward; does not wait for that."""
 
         def stop() -> None:
             self._stopping = True
 
         self._inbox.put(stop)
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+
+    def stop(self, timeout_s: float = 10.0) -> bool:
+        """``end``, and waits; False if it did not end in time."""
+        if self.alive:
+            self.end()
+            self._thread.join(timeout_s)
+        return not self.alive
 
     def _main(self) -> None:
         try:

@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 BEATS_PER_LEASE = 4
 TICKS_PER_ACK_WAIT = 4
 GIVE_BACK_S = 3.0
+STOP_S = 10.0
 
 
 class WorkerFailed(RuntimeError):
@@ -182,8 +183,16 @@ class Worker:
         self._subscriptions = []
         if hasattr(self, "serving"):
             await self.serving.close()
-        if not await asyncio.to_thread(self.core.stop):
+        if not await self._core_ended():
             log.error("the model thread hangs in a forward and is left behind")
+
+    async def _core_ended(self) -> bool:
+        """Looks again and again: a thread to wait in cannot be had any more when the interpreter ends."""
+        self.core.end()
+        until = self._clock.monotonic() + STOP_S
+        while self.core.alive and self._clock.monotonic() < until:  # noqa: ASYNC110 - a thread's end has no event
+            await asyncio.sleep(0.005)
+        return not self.core.alive
 
     @property
     def free(self) -> int:

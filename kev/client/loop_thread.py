@@ -6,9 +6,13 @@ It works from scripts, from threads, and from notebooks whose own loop runs.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
+
+from kev.domain.errors import KevError
 
 T = TypeVar("T")
 
@@ -17,6 +21,7 @@ class LoopThread:
     """Runs coroutines in its own thread. Close it at the end; it does not keep the process alive."""
 
     def __init__(self, name: str = "kev-loop") -> None:
+        self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
@@ -26,16 +31,18 @@ class LoopThread:
         """Whether it was closed."""
         return self._loop.is_closed()
 
+    @property
+    def forked(self) -> bool:
+        """Whether this is a fork of the process that has the thread."""
+        return os.getpid() != self._process
+
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs one coroutine to its end. An interrupt in the caller cancels it.
 
         Raises:
-            RuntimeError: the thread was closed.
+            KevError: the thread was closed, or stayed behind in the process that this one was forked from.
         """
-        if self.closed:
-            work.close()
-            raise RuntimeError("it was closed")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = self._submit(work)
         try:
             return future.result()
         except BaseException:
@@ -49,17 +56,24 @@ class LoopThread:
             while item := self.call(steps.take()):
                 yield item[0]
         finally:
-            if not self.closed:
+            if not self.closed and not self.forked:
                 self.call(steps.close())
 
     def close(self) -> None:
         """Cancels what runs, and ends the thread."""
-        if self.closed:
+        if self.closed or self.forked:
             return
         self.call(_cancel_others())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        if self.closed or self.forked:
+            work.close()
+            where = "in the process that this one was forked from; make one here" if self.forked else "and was closed"
+            raise KevError(f"it was made {where}")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
 
 class _Steps(Generic[T]):

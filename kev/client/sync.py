@@ -36,7 +36,7 @@ class Client:
 
     def close(self) -> None:
         """Ends the connections, and what still runs over them."""
-        if not self._loop.closed:
+        if not self._loop.closed and not self._loop.forked:
             self._loop.call(self._client.close())
             self._loop.close()
 

@@ -12,7 +12,7 @@ from aggregator_lab import Cluster, cluster, joined, until
 from aggregator_svc.aggregator import wall_ms
 from kev.bus.messages import Piece
 from kev.client import AsyncClient, Client
-from kev.domain.errors import AlreadyUsed, BusUnavailable, InvalidArgument, NotFound, Overloaded
+from kev.domain.errors import AlreadyUsed, BusUnavailable, InvalidArgument, KevError, NotFound, Overloaded
 from kev.domain.question import Isolation, Priority, ResultMode
 from kev.domain.result import Frame, ResumePoint
 
@@ -230,5 +230,5 @@ async def test_a_closed_synchronous_client_says_so(lab: Cluster) -> None:
     client = Client(lab.router_address)
     client.close()
     client.close()
-    with pytest.raises(RuntimeError, match="closed"):
+    with pytest.raises(KevError, match="closed"):
         client.submit("x")

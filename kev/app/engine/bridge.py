@@ -20,10 +20,7 @@ class EngineLoop(LoopThread):
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs ``work`` here for code on another loop. Cancelling the caller cancels it."""
-        if self.closed:
-            work.close()
-            raise RuntimeError("it was closed")
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+        return await asyncio.wrap_future(self._submit(work))
 
     async def iterate_async(self, make: Making[T]) -> AsyncGenerator[T, None]:
         """An iterator of this loop for code on another one. Leaving it closes it."""
@@ -33,7 +30,7 @@ class EngineLoop(LoopThread):
                 for item in batch:
                     yield item
         finally:
-            if not self.closed:
+            if not self.closed and not self.forked:
                 await self.run(pump.close())
 
 

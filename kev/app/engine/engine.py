@@ -28,7 +28,7 @@ class Engine:
     so the caller's thread or loop stays free. All methods may be called from
     any thread. Async code uses the same methods of ``aio``.
 
-    Use it as a context manager, or ``close`` it.
+    Use it as a context manager, or ``close`` it. It stays in the process that made it: a fork makes its own.
 
     Args:
         settings: See ``from_config`` for settings from a file.
@@ -125,7 +125,7 @@ class Engine:
     def close(self) -> None:
         """Ends the tiers and frees the model. Requests are forgotten. May be called twice."""
         loop = self._loop
-        if loop is not None and hasattr(self, "_tiers"):
+        if loop is not None and not loop.forked and hasattr(self, "_tiers"):
             loop.call(self._tiers.close())
         self._drop()
 
@@ -150,7 +150,7 @@ class Engine:
         if loop is not None:
             loop.close()
         owned, self._owned = self._owned, None
-        if owned is not None:
+        if owned is not None and not (loop and loop.forked):
             owned.backend.close()
 
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Iterator
 import pytest
 
 from kev.client.loop_thread import LoopThread
+from kev.domain.errors import KevError
 
 
 @pytest.fixture
@@ -87,5 +88,19 @@ def test_closing_ends_what_runs_and_is_repeatable() -> None:
     loop.close()
     loop.close()
     assert loop.closed
-    with pytest.raises(RuntimeError, match="closed"):
+    with pytest.raises(KevError, match="closed"):
         next(items)
+
+
+def test_a_fork_is_told_instead_of_left_waiting(loop: LoopThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = threading.Event()
+    items = loop.iterate(lambda: _count(5, left))
+    next(items)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.getpid", lambda: -1)
+        with pytest.raises(KevError, match="forked"):
+            loop.call(asyncio.sleep(0))
+        with pytest.raises(KevError, match="forked"):
+            next(items)
+        loop.close()
+    assert loop.call(asyncio.sleep(0, "still here")) == "still here"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -244,8 +246,39 @@ def test_closing_ends_readers(model: LoadedModel, fake: FakeModel) -> None:
     frames = engine.stream(request_id)
     next(frames)
     engine.close()
-    with pytest.raises((KevError, RuntimeError)):
+    with pytest.raises(KevError):
         list(frames)
+
+
+SCRIPT = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from engine_lab import fake_model, fake_settings
+from kev.app.engine import Engine
+from kev.domain.errors import KevError
+model = fake_model(Path(sys.argv[2]))
+engine = Engine(fake_settings(isolation_level="shared"), model=model)
+assert engine.wait(engine.submit("Why?", max_tokens=1))[0].ok
+if sys.argv[3] == "fork" and os.fork() == 0:
+    try:
+        engine.submit("Why?")
+    except KevError as error:
+        print("told:", error, flush=True)
+    engine.close()
+    sys.exit(0)
+if sys.argv[3] == "fork":
+    assert os.wait()[1] == 0
+assert engine.wait(engine.submit("Why?", max_tokens=1))[0].ok
+"""
+
+
+@pytest.mark.parametrize("how", ["plain", "fork"])
+def test_a_process_ends_cleanly_without_a_close_and_a_fork_is_told(default_model: Path, how: str) -> None:
+    command = [sys.executable, "-c", SCRIPT, str(Path(__file__).parent), str(default_model), how]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("told: it was made in the process that this one was forked from" in done.stdout) is (how == "fork")
 
 
 def test_an_engine_serves_one_process_only(model: LoadedModel) -> None:
