@@ -132,7 +132,7 @@ class View:
         resume: Where a resuming reader stands; other slots begin at their start.
 
     Raises:
-        InvalidArgument: a resume point names a slot that the request has not.
+        InvalidArgument: a resume point names a slot that the request has not, or no place in a text.
     """
 
     def __init__(self, heard: RequestText, resume: Iterable[ResumePoint] = ()) -> None:
@@ -142,6 +142,8 @@ class View:
         for point in resume:
             if point.slot not in self._places:
                 raise InvalidArgument("resume.slot", f"must be a slot of the request; got {point.slot}")
+            if point.attempt < 0 or point.text_offset < 0:
+                raise InvalidArgument("resume", "attempt and text_offset must be 0 or more")
             self._places[point.slot] = Place(point.attempt, point.text_offset)
 
     @property

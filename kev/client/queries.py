@@ -50,6 +50,8 @@ def questions_of(queries: Queries, **defaults: Unpack[Limits]) -> tuple[Question
     Raises:
         InvalidArgument: names the field, e.g. ``queries[3].max_tokens``, and what is allowed.
     """
+    if unknown := sorted(set(defaults) - set(fields.CHECKS)):
+        raise InvalidArgument(unknown[0], f"no such limit; allowed: {', '.join(fields.CHECKS)}")
     common = fields.checked(defaults, "")
     return tuple(_question(query, f"queries[{slot}]", common) for slot, query in enumerate(_listed(queries)))
 
@@ -72,7 +74,7 @@ def batch_of(
     questions = questions_of(queries, **defaults)
     if not 1 <= len(questions) <= MAX_QUESTIONS:
         raise InvalidArgument("queries", f"must hold 1 to {MAX_QUESTIONS:,} questions; got {len(questions):,}")
-    if request_id and not is_request_id(request_id):
+    if request_id and not is_request_id(fields.string("request_id", request_id)):
         raise InvalidArgument("request_id", f"{REQUEST_ID_ALLOWED}; got {request_id[:200]!r}")
     if max_parallel is not None:
         fields.whole("max_parallel", max_parallel, 1, fields.MAX_UINT32)

@@ -220,6 +220,9 @@ def test_resuming_after_the_end_gives_the_record_again_and_no_text() -> None:
 def test_a_resume_point_for_no_slot_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="slot"):
         View(RequestText(manifest(0)), [ResumePoint(5, 1, 0)])
+    for point in (ResumePoint(0, -1, 0), ResumePoint(0, 1, -5)):
+        with pytest.raises(InvalidArgument, match="0 or more"):
+            View(RequestText(manifest(0)), [point])
 
 
 def test_a_reader_that_leaves_gets_pending_for_open_slots() -> None:

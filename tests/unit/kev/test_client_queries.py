@@ -156,6 +156,8 @@ def test_a_batch() -> None:
         ({"queries": "x", "mode": "any"}, "mode"),
         ({"queries": "x", "max_parallel": 0}, "max_parallel"),
         ({"queries": "x", "request_id": "a b"}, "request_id"),
+        ({"queries": "x", "request_id": 5}, "request_id"),
+        ({"queries": "x", "max_token": 5}, "max_token"),
     ],
 )
 def test_a_bad_batch_names_the_field(arguments: dict[str, Any], field: str) -> None:
