@@ -12,8 +12,9 @@ row are all derived from it, so that they cannot drift apart.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TypeAlias
 
 import numpy as np
@@ -109,7 +110,7 @@ class Pack:
 
     def row_offsets(self) -> Int32Array:
         """First row of each span and, last, the number of rows: int32 ``[spans + 1]``."""
-        return np.cumsum([0, *(span.count for span in self.spans)]).astype(np.int32)
+        return _offsets(span.count for span in self.spans)
 
     def wanted_rows(self) -> Int32Array:
         """Row numbers that want logits, ascending: int32 ``[wanted]``."""
@@ -119,4 +120,9 @@ class Pack:
 
     def result_offsets(self) -> Int32Array:
         """First result row of each span and, last, their number: int32 ``[spans + 1]``."""
-        return np.cumsum([0, *(span.wanted for span in self.spans)]).astype(np.int32)
+        return _offsets(span.wanted for span in self.spans)
+
+
+def _offsets(counts: Iterable[int]) -> Int32Array:
+    """Running sums from 0 on; a plain loop, because a pack is short."""
+    return np.array([*accumulate(counts, initial=0)], dtype=np.int32)
