@@ -17,6 +17,8 @@ constexpr int BLOCK = VB * W;   // columns in a column block
 constexpr int GROUP = 32;       // k values that share an int8 scale
 constexpr int TILE = W == 16 ? 12 : 6;  // most rows in a tile: the accumulators fill the registers
 
+constexpr long ROWS_IN_CACHE = 256 << 10;  // bytes of rows on the left side: half of a usual second cache
+
 struct Matrix {
   const uint8_t* data;
   long block_bytes;
@@ -185,19 +187,22 @@ struct Int8 {
 #pragma GCC unroll 16
         for (int v = 0; v < NV; v++) acc[r][v] = KQ == 4 ? set1i(start[r * groups + g]) : set1i(0);
       const uint8_t* ws = w + SCALE_BYTES;
-      for (int s = 0; s < STEPS; s++) {
-        if (s % (STEPS / 8) == 0) ahead.fetch();
-        vi wv[NV];
+      for (int turn = 0; turn < 8; turn++) {
+        ahead.fetch();
+#pragma GCC unroll 2
+        for (int s = 0; s < STEPS / 8; s++) {
+          vi wv[NV];
 #pragma GCC unroll 16
-        for (int v = 0; v < NV; v++) wv[v] = load_weights(ws + (v / VB) * bytes + (v % VB) * W * KQ);
+          for (int v = 0; v < NV; v++) wv[v] = load_weights(ws + (v / VB) * bytes + (v % VB) * W * KQ);
 #pragma GCC unroll 16
-        for (int r = 0; r < R; r++) {
-          vi xv = repeat32(x + r * xs);
+          for (int r = 0; r < R; r++) {
+            const vi xv = repeat32(x + r * xs);
 #pragma GCC unroll 16
-          for (int v = 0; v < NV; v++) idot_into(acc[r][v], wv[v], xv);
-              }
-        ws += BLOCK * KQ;
-        x += 4;
+            for (int v = 0; v < NV; v++) idot_into(acc[r][v], wv[v], xv);
+          }
+          ws += BLOCK * KQ;
+          x += 4;
+        }
       }
 #pragma GCC unroll 16
       for (int b = 0; b < NB; b++) {
@@ -239,30 +244,37 @@ static TileFn tile_of(int rows) {
   return nullptr;
 }
 
-// rows x blocks of `m`. done(row, block, values) gets each row's BLOCK sums.
+// Rows `from .. to` of blocks `first .. last`.
+template <class P, class Done>
+static void linear_part(const Matrix& m, const Operand& a, int from, int to, int first, int last, const Done& done) {
+  alignas(64) float out[TILE * 2 * BLOCK];
+  const int rows = to - from, tiles = (rows + TILE - 1) / TILE;
+  const int wide = rows <= P::WIDE_ROWS ? 2 : 1;  // few rows: two blocks at a time keep the adders busy
+  int step;
+  for (int block = first; block < last; block += step) {
+    step = std::min(wide, last - block);
+    const uint8_t* next = m.data + (block + step) * m.block_bytes;
+    const long share = step * m.block_bytes / tiles;
+    for (int t = 0; t < tiles; t++) {
+      const int r0 = from + long(rows) * t / tiles, r1 = from + long(rows) * (t + 1) / tiles;
+      // A single tile is a plain stream, which the machine foresees by itself.
+      const Ahead ahead = tiles > 1 ? Ahead{next + t * share, share / (m.depth / P::STEP)} : Ahead{next, 0};
+      (step == 2 ? tile_of<P, 2>(r1 - r0) : tile_of<P, 1>(r1 - r0))(a, r0, m, block, ahead, out);
+      for (int r = r0; r < r1; r++)
+        for (int b = 0; b < step; b++) done(r, block + b, out + ((r - r0) * step + b) * BLOCK);
+    }
+  }
+}
+
+// All rows and blocks. done(row, block, values) gets each row's BLOCK sums.
 template <class P, class Done>
 static void linear(Pool& pool, const Matrix& m, const Operand& a, int rows, const Done& done) {
-  const int tiles = (rows + TILE - 1) / TILE;
-  const int wide = rows <= P::WIDE_ROWS ? 2 : 1;  // few rows: two blocks at a time keep the adders busy
   const int per_task = std::max(2, m.blocks / (pool.threads() * 8) & ~1);
-  const int tasks = (m.blocks + per_task - 1) / per_task;
-  pool.run(tasks, [&](int task, int) {
-    alignas(64) float out[TILE * 2 * BLOCK];
-    const int last = std::min(m.blocks, (task + 1) * per_task);
-    int step;
-    for (int block = task * per_task; block < last; block += step) {
-      step = std::min(wide, last - block);
-      const uint8_t* next = m.data + (block + step) * m.block_bytes;
-      const long share = step * m.block_bytes / tiles;
-      for (int t = 0; t < tiles; t++) {
-        const int r0 = long(rows) * t / tiles, r1 = long(rows) * (t + 1) / tiles;
-        // A single tile is a plain stream, which the machine foresees by itself.
-        const Ahead ahead = tiles > 1 ? Ahead{next + t * share, share / (m.depth / P::STEP)} : Ahead{next, 0};
-        (step == 2 ? tile_of<P, 2>(r1 - r0) : tile_of<P, 1>(r1 - r0))(a, r0, m, block, ahead, out);
-        for (int r = r0; r < r1; r++)
-          for (int b = 0; b < step; b++) done(r, block + b, out + ((r - r0) * step + b) * BLOCK);
-      }
-    }
+  const int chunk = std::max(TILE, int(ROWS_IN_CACHE / a.stride));  // rows that every block finds in cache
+  pool.run((m.blocks + per_task - 1) / per_task, [&](int task, int) {
+    const int first = task * per_task, last = std::min(m.blocks, first + per_task);
+    for (int row = 0; row < rows; row += chunk)
+      linear_part<P>(m, a, row, std::min(rows, row + chunk), first, last, done);
   });
 }
 
