@@ -31,21 +31,31 @@ class Filling:
         left: Not in yet.
         placed: How many are in.
         late: Never found room before their deadlines.
+        expired: Their deadlines passed before anybody looked for room.
     """
 
     def __init__(self, questions: Sequence[tuple[QueuedQuestion, Priority]]) -> None:
         self.left = list(questions)
         self.placed = 0
         self.late: list[QueuedQuestion] = []
+        self.expired: list[QueuedQuestion] = []
 
     def bands(self) -> set[Priority]:
         """Bands of what is left."""
         return {band for _, band in self.left}
 
+    def drop_expired(self, now_ms: int) -> None:
+        """Moves questions whose deadline has passed from ``left`` to ``expired``; before the first look for room."""
+        self.expired += self._past(now_ms)
+
     def drop_late(self, now_ms: int) -> None:
-        """Moves questions whose deadline has passed from ``left`` to ``late``."""
-        self.late += [question for question, _ in self.left if question.deadline_ms <= now_ms]
+        """Moves questions whose deadline has passed from ``left`` to ``late``; after a look that found no room."""
+        self.late += self._past(now_ms)
+
+    def _past(self, now_ms: int) -> list[QueuedQuestion]:
+        past = [question for question, _ in self.left if question.deadline_ms <= now_ms]
         self.left = [item for item in self.left if item[0].deadline_ms > now_ms]
+        return past
 
 
 class Placer:

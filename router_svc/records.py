@@ -106,6 +106,12 @@ def cancelled(manifest: Manifest, slot: int, *, now_ms: int, text: str = "", att
     return _ended(manifest, slot, Status.CANCELLED, FinishReason.CANCELLED, refusal, now_ms, -1, text, attempt)
 
 
+def timed_out(manifest: Manifest, slot: int, *, now_ms: int) -> Outcome:
+    """The outcome of a slot whose deadline passed before it could be offered to any channel."""
+    refusal = Refusal("", "its deadline passed while its batch was prepared")
+    return _ended(manifest, slot, Status.TIMED_OUT, FinishReason.TIMEOUT, refusal, now_ms, -1)
+
+
 def _ended(
     manifest: Manifest,
     slot: int,

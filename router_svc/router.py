@@ -271,7 +271,7 @@ class Router:
     async def _fill(self, request: _Request) -> None:
         """Into the queues, then the refused slots. What is refused for good leaves nothing behind."""
         filling = request.filling
-        filling.drop_late(self._clock())
+        filling.drop_expired(self._clock())
         try:
             if not await self._placer.at_once(filling):
                 await self._overflow(request)
@@ -301,6 +301,8 @@ class Router:
         refusals, request.refusals = request.refusals, {}
         now_ms = self._clock()
         outcomes = [records.refused(request.manifest, slot, why, now_ms=now_ms) for slot, why in refusals.items()]
+        expired, request.filling.expired = request.filling.expired, []
+        outcomes += [records.timed_out(request.manifest, question.slot, now_ms=now_ms) for question in expired]
         for stored in await self._settling.settle(outcomes):
             if stored.status is Status.REFUSED:
                 request.refused.add(stored.slot)

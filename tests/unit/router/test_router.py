@@ -14,7 +14,7 @@ from kev.bus.messages import Lane, Manifest, QueuedQuestion
 from kev.bus.settings import BusSettings
 from kev.domain.errors import AlreadyUsed, BusUnavailable, InvalidArgument, NotFound, Overloaded
 from kev.domain.ids import rid_of
-from kev.domain.outcome import Outcome, Status
+from kev.domain.outcome import FinishReason, Outcome, Status
 from kev.domain.question import Batch, Message, Priority, Question, Sampling
 from kev.domain.result import Submitted
 from kev.tokens.tokenizer import Tokenizer
@@ -309,6 +309,18 @@ async def test_no_deadline_is_later_than_the_callers(bus: MemoryBus, start: Star
     latest = wall_ms() + 1234
     await router.submit(many(2), latest_ms=latest)
     assert {question.deadline_ms for question in await taken_from(bus)} == {latest}
+
+
+async def test_a_deadline_that_passes_while_the_batch_is_prepared_is_a_timeout(bus: MemoryBus, start: Start) -> None:
+    """Nothing lacked room, so nothing was refused."""
+    router = await start(bus)
+    batch = Batch(questions=(Question(text="Why?"), Question(text="How?", timeout_ms=1)), request_id="r1")
+    stamps = iter([wall_ms()])  # accepted now; every later look at the clock is 100 ms on
+    router._clock = lambda: next(stamps, wall_ms() + 100)
+    assert await router.submit(batch) == Submitted("r1", 2)
+    outcomes = await _outcomes(bus)
+    assert {slot: outcome.status for slot, outcome in outcomes.items()} == {1: Status.TIMED_OUT}
+    assert outcomes[1].finish_reason is FinishReason.TIMEOUT
 
 
 async def test_a_request_without_an_id_gets_one(bus: MemoryBus, start: Start) -> None:
