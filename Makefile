@@ -9,6 +9,7 @@ help:
 	@echo "make test       lint, unit, contract, integration and end-to-end tests"
 	@echo "make lint       style, types, import rules, proto style, generated stubs"
 	@echo "make test-long  the long forms of the tests"
+	@echo "make compose-test  builds, starts, tests and ends the compose deployment"
 	@echo "make stubs      regenerates kev/v1 from proto/"
 	@echo "make docs       rewrites the tables of docs/configuration.md"
 
@@ -33,6 +34,8 @@ stubs: setup
 
 docs: setup
 	@$(RUN) scripts/config_table.py
+
+include deploy/compose.mk
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
