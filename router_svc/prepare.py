@@ -8,7 +8,6 @@ short one.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +26,8 @@ from router_svc.strategies import Bucketing
 
 _CHUNK_CHARS = 8_000
 """About so many characters are prepared in one go."""
+_THREADS, _AT_ONCE = 4, 2
+"""Threads, and how many of them one batch may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +59,20 @@ class Preparer:
         self._per_thread = threading.local()
         # One chat format now: a template that cannot be used stops the router at its start.
         self._per_thread.chat = ChatFormat(tokenizer, settings.core.system_prompt)
-        self._threads = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "prepare")
+        self._threads = ThreadPoolExecutor(_THREADS, "prepare")
 
     async def prepare_all(self, questions: Sequence[Question]) -> list[Ready | Refusal]:
-        """One result per question, in order."""
+        """One result per question, in order. A long batch has some of the threads at a time: a short one need
+        not wait for its end."""
         loop = asyncio.get_running_loop()
-        jobs = [loop.run_in_executor(self._threads, self._prepare_some, part) for part in _chunks(questions)]
-        return [result for part in await asyncio.gather(*jobs) for result in part]
+        turns = asyncio.Semaphore(_AT_ONCE)
+
+        async def prepared(part: list[Question]) -> list[Ready | Refusal]:
+            async with turns:
+                return await loop.run_in_executor(self._threads, self._prepare_some, part)
+
+        parts = await asyncio.gather(*(prepared(part) for part in _chunks(questions)))
+        return [result for part in parts for result in part]
 
     def close(self) -> None:
         """Ends the threads; what was not begun is dropped."""

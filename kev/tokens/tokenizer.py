@@ -7,6 +7,8 @@ from kev.tokens.hf_vocab import load_directory
 from kev.tokens.vocabulary import TokenizerError, Vocabulary
 
 __all__ = ["Tokenizer", "TokenizerError"]
+_LONG = 10_000
+"""From so many characters on it matters who waits for the encoder, some milliseconds and more."""
 
 
 class Tokenizer:
@@ -24,8 +26,7 @@ class Tokenizer:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
-        self._encode = vocabulary.backend.encode
-        self._encode_inner = vocabulary.backend_inner.encode
+        self._backends = (vocabulary.backend_inner, vocabulary.backend)
         self._pieces = vocabulary.pieces
         self.vocab_size = len(vocabulary.pieces)
         self.special = dict(vocabulary.special)
@@ -73,7 +74,11 @@ class Tokenizer:
             text.encode()
         except UnicodeEncodeError as error:
             raise ValueError("text: holds a lone surrogate; only valid Unicode has tokens") from error
-        found = (self._encode if at_start else self._encode_inner)(text, add_special_tokens=False)
+        backend = self._backends[at_start]
+        if len(text) < _LONG:
+            found = backend.encode(text, add_special_tokens=False)
+        else:  # the same, but other threads may run meanwhile
+            (found,) = backend.encode_batch([text], add_special_tokens=False)
         return found.ids, (found.offsets if spans else [])
 
     def token_bytes(self, token: int) -> bytes:

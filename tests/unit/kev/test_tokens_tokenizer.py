@@ -5,7 +5,9 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import sleep
 
 import pytest
 from hypothesis import given
@@ -69,6 +71,21 @@ def test_agrees_with_the_published_pipeline_and_comes_back(tokenizer: Tokenizer,
         ids = tokenizer.encode_text(text)
         assert ids == reference.encode(text, add_special_tokens=False).ids, text
         assert tokenizer.decode(ids) == text
+
+
+@pytest.mark.model
+def test_long_texts_have_the_same_tokens_and_let_other_threads_run(tokenizer: Tokenizer, reference: Backend) -> None:
+    text = "Ein Wort, 字字, 12 🙂 and more. " * 20_000
+    turns = 0
+    with ThreadPoolExecutor(1) as other:
+        encoding = other.submit(tokenizer.encode_spans, text)
+        while not encoding.done():
+            sleep(0.001)
+            turns += 1
+    tokens, spans = encoding.result()
+    expected = reference.encode(text, add_special_tokens=False)
+    assert (tokens, spans) == (expected.ids, expected.offsets)
+    assert turns > 20, "the encoder held everybody up"
 
 
 @pytest.mark.model
