@@ -17,6 +17,8 @@ from aggregator_svc.assemble import RequestText, View
 from kev.domain.errors import FellBehind
 from kev.domain.result import Frame, ResumePoint
 
+GROUP = 64
+GROUP_CHARACTERS = 65_536
 PATIENCE_S = 10.0
 """How long one write to a reader may hang before its backlog counts."""
 
@@ -89,6 +91,20 @@ class Reader:
             _count(frame)
             yield frame
 
+    async def groups(self, wait_s: float | None = None) -> AsyncGenerator[list[Frame], None]:
+        """The same frames, those together that are ready at the same time, at most ``GROUP`` of them
+        and ``GROUP_CHARACTERS`` of text (one more frame than fits, at most)."""
+        until = None if wait_s is None else asyncio.get_running_loop().time() + wait_s
+        while (frame := await self._take(until)) is not None:
+            group, size = [frame], _size(frame)
+            while len(group) < GROUP and size < GROUP_CHARACTERS and (frame := self._next()) is not None:
+                group.append(frame)
+                size += _size(frame)
+            yield group
+        for frame in self._view.pending():
+            _count(frame)
+            yield [frame]
+
     async def _take(self, until: float | None) -> Frame | None:
         """The next frame; None at the end, or when the time is up."""
         while True:
@@ -123,6 +139,10 @@ class Reader:
                 _count(frame)
                 return frame
         return None
+
+
+def _size(frame: Frame) -> int:
+    return len(frame.text) + (len(frame.result.text) if frame.result is not None else 0)
 
 
 def _count(frame: Frame) -> None:

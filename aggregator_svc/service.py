@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
 
 from aggregator_svc.aggregator import Aggregator
-from aggregator_svc.fanout import PATIENCE_S, hand_over
+from aggregator_svc.fanout import PATIENCE_S, Reader, hand_over
 from kev.domain.errors import InvalidArgument
 from kev.domain.ids import REQUEST_ID_ALLOWED, is_request_id
 from kev.v1 import aggregator_pb2 as pb
@@ -48,8 +48,7 @@ class AggregatorServicer(aggregator_pb2_grpc.AggregatorServiceServicer):
         points = resume_from(list(request.resume))
         left = _leave_in(context)
         async with self._aggregator.reading(self._tenant(context), request.request_id, points) as reader:
-            async for frame in reader.frames(left):
-                reply = pb.StreamResponse(frame=frame_to(frame))
+            async for reply in _replies(reader, left, request.grouped):
                 await hand_over(context.write(reply), reader, self._patience_s)
 
     async def GetResults(self, request: pb.GetResultsRequest, context: Context) -> pb.GetResultsResponse:  # noqa: N802
@@ -65,6 +64,15 @@ class AggregatorServicer(aggregator_pb2_grpc.AggregatorServiceServicer):
             results=[result_to(result) for result in results.results],
             complete=results.complete,
         )
+
+
+async def _replies(reader: Reader, left: float | None, grouped: bool) -> AsyncIterator[pb.StreamResponse]:
+    if not grouped:
+        async for frame in reader.frames(left):
+            yield pb.StreamResponse(frame=frame_to(frame))
+        return
+    async for first, *more in reader.groups(left):
+        yield pb.StreamResponse(frame=frame_to(first), more=[frame_to(frame) for frame in more])
 
 
 def _check(request_id: str) -> None:

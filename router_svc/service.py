@@ -58,7 +58,7 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
         asking = _Asking(self._router, batch, latest_ms)
         try:
             submitted = await asking.stands()
-            async for reply in self._relay(submitted, context):
+            async for reply in self._relay(submitted, request.grouped, context):
                 yield reply
         except (asyncio.CancelledError, GeneratorExit):
             await asyncio.shield(asking.give_up())
@@ -73,16 +73,18 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
         slots = await self._router.cancel(tenant_of(context), request.request_id, tuple(request.slots))
         return router_pb2.CancelResponse(cancelled_slots=slots)
 
-    async def _relay(self, submitted: Submitted, context: Context) -> AsyncIterator[router_pb2.AskResponse]:
+    async def _relay(
+        self, submitted: Submitted, grouped: bool, context: Context
+    ) -> AsyncIterator[router_pb2.AskResponse]:
         """A relay that breaks leaves the request running: its reader may come back through the aggregator."""
         call = self._aggregator.Stream(
-            aggregator_pb2.StreamRequest(request_id=submitted.request_id),
+            aggregator_pb2.StreamRequest(request_id=submitted.request_id, grouped=grouped),
             timeout=time_left(context),
             metadata=passed_on(context),
         )
         try:
             async for reply in call:
-                yield router_pb2.AskResponse(frame=reply.frame)
+                yield router_pb2.AskResponse(frame=reply.frame, more=reply.more)
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNAVAILABLE:
                 raise BusUnavailable(f"the aggregator does not answer; {submitted.request_id} runs on") from error

@@ -21,7 +21,7 @@ from kev.domain.result import Frame, ResumePoint, SlotResult
 from kev.v1 import aggregator_pb2, aggregator_pb2_grpc, router_pb2, router_pb2_grpc
 from kev.wire.options import open_channel
 from kev.wire.question import batch_to
-from kev.wire.result import frame_from, result_from, resume_to
+from kev.wire.result import frames_from, result_from, resume_to
 from kev.wire.status import error_from
 
 MAX_RESUMES = 7
@@ -190,14 +190,14 @@ class AsyncClient:
     # -- inside --------------------------------------------------------------------
     async def _asked(self, batch: Batch, progress: Progress) -> AsyncGenerator[Frame, None]:
         """One Ask; tried again only before its first frame. Ending the call cancels the batch."""
-        request = router_pb2.AskRequest(batch=batch_to(batch))
+        request = router_pb2.AskRequest(batch=batch_to(batch), grouped=True)
         for tries in itertools.count():
             call = self._router.Ask(request)
             try:
                 async for reply in call:
-                    frame = frame_from(reply.frame)
-                    if progress.take(frame):
-                        yield frame
+                    for frame in frames_from(reply):
+                        if progress.take(frame):
+                            yield frame
                 return
             except grpc.aio.AioRpcError as error:
                 if progress.began:
@@ -224,13 +224,14 @@ class AsyncClient:
         failures = 0
         while True:
             points = resume_to(progress.points())
-            call = self._aggregator.Stream(aggregator_pb2.StreamRequest(request_id=request_id, resume=points))
+            request = aggregator_pb2.StreamRequest(request_id=request_id, resume=points, grouped=True)
+            call = self._aggregator.Stream(request)
             try:
                 async for reply in call:
                     failures = 0
-                    frame = frame_from(reply.frame)
-                    if progress.take(frame):
-                        yield frame
+                    for frame in frames_from(reply):
+                        if progress.take(frame):
+                            yield frame
                 return
             except grpc.aio.AioRpcError as error:
                 failures += 1

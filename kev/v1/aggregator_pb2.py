@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from kev.v1 import frame_pb2 as kev_dot_v1_dot_frame__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kev/v1/aggregator.proto\x12\x06kev.v1\x1a\x12kev/v1/frame.proto\"H\n\rStreamRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12#\n\x06resume\x18\x02 \x03(\x0b\x32\x13.kev.v1.ResumePoint\".\n\x0eStreamResponse\x12\x1c\n\x05\x66rame\x18\x01 \x01(\x0b\x32\r.kev.v1.Frame\"8\n\x11GetResultsRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07wait_ms\x18\x02 \x01(\r\"_\n\x12GetResultsResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12#\n\x07results\x18\x02 \x03(\x0b\x32\x12.kev.v1.SlotResult\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\x32\x93\x01\n\x11\x41ggregatorService\x12\x39\n\x06Stream\x12\x15.kev.v1.StreamRequest\x1a\x16.kev.v1.StreamResponse0\x01\x12\x43\n\nGetResults\x12\x19.kev.v1.GetResultsRequest\x1a\x1a.kev.v1.GetResultsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kev/v1/aggregator.proto\x12\x06kev.v1\x1a\x12kev/v1/frame.proto\"Y\n\rStreamRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12#\n\x06resume\x18\x02 \x03(\x0b\x32\x13.kev.v1.ResumePoint\x12\x0f\n\x07grouped\x18\x03 \x01(\x08\"K\n\x0eStreamResponse\x12\x1c\n\x05\x66rame\x18\x01 \x01(\x0b\x32\r.kev.v1.Frame\x12\x1b\n\x04more\x18\x02 \x03(\x0b\x32\r.kev.v1.Frame\"8\n\x11GetResultsRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07wait_ms\x18\x02 \x01(\r\"_\n\x12GetResultsResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12#\n\x07results\x18\x02 \x03(\x0b\x32\x12.kev.v1.SlotResult\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\x32\x93\x01\n\x11\x41ggregatorService\x12\x39\n\x06Stream\x12\x15.kev.v1.StreamRequest\x1a\x16.kev.v1.StreamResponse0\x01\x12\x43\n\nGetResults\x12\x19.kev.v1.GetResultsRequest\x1a\x1a.kev.v1.GetResultsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,13 +33,13 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kev.v1.aggregator_pb2', _gl
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_STREAMREQUEST']._serialized_start=55
-  _globals['_STREAMREQUEST']._serialized_end=127
-  _globals['_STREAMRESPONSE']._serialized_start=129
-  _globals['_STREAMRESPONSE']._serialized_end=175
-  _globals['_GETRESULTSREQUEST']._serialized_start=177
-  _globals['_GETRESULTSREQUEST']._serialized_end=233
-  _globals['_GETRESULTSRESPONSE']._serialized_start=235
-  _globals['_GETRESULTSRESPONSE']._serialized_end=330
-  _globals['_AGGREGATORSERVICE']._serialized_start=333
-  _globals['_AGGREGATORSERVICE']._serialized_end=480
+  _globals['_STREAMREQUEST']._serialized_end=144
+  _globals['_STREAMRESPONSE']._serialized_start=146
+  _globals['_STREAMRESPONSE']._serialized_end=221
+  _globals['_GETRESULTSREQUEST']._serialized_start=223
+  _globals['_GETRESULTSREQUEST']._serialized_end=279
+  _globals['_GETRESULTSRESPONSE']._serialized_start=281
+  _globals['_GETRESULTSRESPONSE']._serialized_end=376
+  _globals['_AGGREGATORSERVICE']._serialized_start=379
+  _globals['_AGGREGATORSERVICE']._serialized_end=526
 # @@protoc_insertion_point(module_scope)

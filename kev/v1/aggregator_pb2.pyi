@@ -8,18 +8,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class StreamRequest(_message.Message):
-    __slots__ = ("request_id", "resume")
+    __slots__ = ("request_id", "resume", "grouped")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     RESUME_FIELD_NUMBER: _ClassVar[int]
+    GROUPED_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     resume: _containers.RepeatedCompositeFieldContainer[_frame_pb2.ResumePoint]
-    def __init__(self, request_id: _Optional[str] = ..., resume: _Optional[_Iterable[_Union[_frame_pb2.ResumePoint, _Mapping]]] = ...) -> None: ...
+    grouped: bool
+    def __init__(self, request_id: _Optional[str] = ..., resume: _Optional[_Iterable[_Union[_frame_pb2.ResumePoint, _Mapping]]] = ..., grouped: _Optional[bool] = ...) -> None: ...
 
 class StreamResponse(_message.Message):
-    __slots__ = ("frame",)
+    __slots__ = ("frame", "more")
     FRAME_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     frame: _frame_pb2.Frame
-    def __init__(self, frame: _Optional[_Union[_frame_pb2.Frame, _Mapping]] = ...) -> None: ...
+    more: _containers.RepeatedCompositeFieldContainer[_frame_pb2.Frame]
+    def __init__(self, frame: _Optional[_Union[_frame_pb2.Frame, _Mapping]] = ..., more: _Optional[_Iterable[_Union[_frame_pb2.Frame, _Mapping]]] = ...) -> None: ...
 
 class GetResultsRequest(_message.Message):
     __slots__ = ("request_id", "wait_ms")

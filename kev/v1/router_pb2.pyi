@@ -27,16 +27,20 @@ class SubmitResponse(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., slots: _Optional[int] = ..., refused_slots: _Optional[_Iterable[int]] = ..., duplicate: _Optional[bool] = ...) -> None: ...
 
 class AskRequest(_message.Message):
-    __slots__ = ("batch",)
+    __slots__ = ("batch", "grouped")
     BATCH_FIELD_NUMBER: _ClassVar[int]
+    GROUPED_FIELD_NUMBER: _ClassVar[int]
     batch: _question_pb2.Batch
-    def __init__(self, batch: _Optional[_Union[_question_pb2.Batch, _Mapping]] = ...) -> None: ...
+    grouped: bool
+    def __init__(self, batch: _Optional[_Union[_question_pb2.Batch, _Mapping]] = ..., grouped: _Optional[bool] = ...) -> None: ...
 
 class AskResponse(_message.Message):
-    __slots__ = ("frame",)
+    __slots__ = ("frame", "more")
     FRAME_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     frame: _frame_pb2.Frame
-    def __init__(self, frame: _Optional[_Union[_frame_pb2.Frame, _Mapping]] = ...) -> None: ...
+    more: _containers.RepeatedCompositeFieldContainer[_frame_pb2.Frame]
+    def __init__(self, frame: _Optional[_Union[_frame_pb2.Frame, _Mapping]] = ..., more: _Optional[_Iterable[_Union[_frame_pb2.Frame, _Mapping]]] = ...) -> None: ...
 
 class CancelRequest(_message.Message):
     __slots__ = ("request_id", "slots")

@@ -7,6 +7,8 @@ import msgspec
 from kev.domain.outcome import Audit
 from kev.domain.result import PENDING, Frame, ResumePoint, SlotResult
 from kev.v1 import frame_pb2 as pb
+from kev.v1.aggregator_pb2 import StreamResponse
+from kev.v1.router_pb2 import AskResponse
 from kev.wire.enums import name_of, word_of
 
 
@@ -78,6 +80,11 @@ def frame_from(message: pb.Frame) -> Frame:
         reset=message.reset,
         result=result_from(message.result) if message.HasField("result") else None,
     )
+
+
+def frames_from(reply: StreamResponse | AskResponse) -> list[Frame]:
+    """The frames of one reply of a stream."""
+    return [frame_from(message) for message in (reply.frame, *reply.more)]
 
 
 def resume_from(points: list[pb.ResumePoint]) -> tuple[ResumePoint, ...]:

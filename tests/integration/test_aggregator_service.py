@@ -18,7 +18,7 @@ from kev.domain.result import Frame, ResumePoint
 from kev.v1 import aggregator_pb2 as pb
 from kev.v1 import aggregator_pb2_grpc
 from kev.wire.options import STREAM_WINDOW_BYTES
-from kev.wire.result import frame_from, resume_to
+from kev.wire.result import frame_from, frames_from, resume_to
 from kev.wire.serving import open_channel
 from kev.wire.status import error_from
 
@@ -62,6 +62,18 @@ async def test_stream_and_results(lab: Cluster, stub: Any) -> None:
         (1, "Héllo", "w/1"),
     ]
     await until(lambda: lab.idle)
+
+
+async def test_several_frames_come_in_one_reply_only_where_that_is_asked_for(lab: Cluster, stub: Any) -> None:
+    await lab.producer.open("r", 3, now_ms=wall_ms())
+    for slot in range(3):
+        await lab.producer.end("r", slot, f"text {slot}")
+    single = [reply async for reply in stub.Stream(pb.StreamRequest(request_id="r"))]
+    assert [len(reply.more) for reply in single] == [0, 0, 0]
+    grouped = [reply async for reply in stub.Stream(pb.StreamRequest(request_id="r", grouped=True))]
+    assert len(grouped) < 3
+    frames = [frame for reply in grouped for frame in frames_from(reply)]
+    assert joined(frames) == joined([frame_from(reply.frame) for reply in single])
 
 
 async def test_resume(lab: Cluster, stub: Any) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from aggregator_svc import fanout
 from aggregator_svc.aggregator import Aggregator
 from kev.bus.memory import MemoryBus
 from kev.bus.messages import Delta, Manifest, Piece, RequestRecord, SlotPlan
@@ -108,6 +109,36 @@ async def test_a_stream_shows_pieces_then_records_and_ends(desk: Desk) -> None:
     assert texts(frames) == {0: "Yes.", 1: "Hello!"}
     assert [frame.slot for frame in frames if frame.result] == [1, 0]
     await _until(lambda: desk.idle)
+
+
+async def test_groups_hold_what_is_ready_together_and_nothing_is_lost(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fanout, "GROUP", 3)
+    await desk.open(slots=4)
+    for slot in range(4):
+        await desk.end(slot, f"text {slot}")
+    async with desk.aggregator.reading("", "req", ()) as reader:
+        groups = [group async for group in reader.groups()]
+    assert [len(group) for group in groups] == [3, 1]
+    assert texts([frame for group in groups for frame in group]) == {slot: f"text {slot}" for slot in range(4)}
+
+
+async def test_a_group_ends_with_the_frame_that_makes_it_long(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fanout, "GROUP_CHARACTERS", 10)
+    await desk.open(slots=3)
+    for slot in range(3):
+        await desk.end(slot, "four")
+    async with desk.aggregator.reading("", "req", ()) as reader:
+        assert [len(group) async for group in reader.groups()] == [2, 1]
+
+
+async def test_groups_end_with_pending_frames_when_the_time_is_up(desk: Desk) -> None:
+    await desk.open(slots=2)
+    await desk.end(1, "done")
+    async with desk.aggregator.reading("", "req", ()) as reader:
+        groups = [group async for group in reader.groups(0.01)]
+    assert [frame.result.status for group in groups for frame in group if frame.result] == ["answered", "pending"]
 
 
 async def test_a_stream_of_a_finished_request_gives_everything(desk: Desk) -> None:
