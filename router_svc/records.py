@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
+
+import msgspec
 
 from kev.bus.messages import OVERFLOW, Manifest, QueuedQuestion, SlotPlan
 from kev.config.settings import Settings
@@ -63,6 +66,16 @@ def manifest_of(
     )
 
 
+def accepted(manifest: Manifest, now_ms: int, latest_ms: int | None) -> Manifest:
+    """The manifest as of now: a slot's time runs from here, not while a long neighbour was being tokenised."""
+    shift = now_ms - manifest.created_ms
+    latest = math.inf if latest_ms is None else latest_ms
+    slots = tuple(
+        msgspec.structs.replace(plan, deadline_ms=int(min(plan.deadline_ms + shift, latest))) for plan in manifest.slots
+    )
+    return msgspec.structs.replace(manifest, created_ms=now_ms, slots=slots)
+
+
 def queued(
     manifest: Manifest, question: Question, ready: Ready, *, slot: int, max_parallel: int, tokenizer_digest: str
 ) -> QueuedQuestion:
@@ -108,7 +121,7 @@ def cancelled(manifest: Manifest, slot: int, *, now_ms: int, text: str = "", att
 
 def timed_out(manifest: Manifest, slot: int, *, now_ms: int) -> Outcome:
     """The outcome of a slot whose deadline passed before it could be offered to any channel."""
-    refusal = Refusal("", "its deadline passed while its batch was prepared")
+    refusal = Refusal("", "its deadline passed before it could be offered to a channel")
     return _ended(manifest, slot, Status.TIMED_OUT, FinishReason.TIMEOUT, refusal, now_ms, -1)
 
 

@@ -193,7 +193,7 @@ class Router:
                     accepted_ms=accepted_ms,
                     latest_ms=latest_ms,
                 )
-                request = await self._open(batch, wanted, stands)
+                request = await self._open(batch, wanted, latest_ms, stands)
                 await self._fill(request)
             counted(request.submitted())
             return request.submitted()
@@ -220,7 +220,9 @@ class Router:
         return gone
 
     # -- the steps of a submit -----------------------------------------------------
-    async def _open(self, batch: Batch, wanted: Manifest, stands: Callable[[Submitted], None] | None) -> _Request:
+    async def _open(
+        self, batch: Batch, wanted: Manifest, latest_ms: int | None, stands: Callable[[Submitted], None] | None
+    ) -> _Request:
         """Prepares the questions and writes the manifest, unless the request is there already."""
         record = await self._bus.request(wanted.rid) if batch.request_id else None
         if record is None:
@@ -234,6 +236,7 @@ class Router:
         prepared = dict(zip(open_slots, ready, strict=True))
         mine = False
         if record is None:
+            wanted = records.accepted(wanted, self._clock(), latest_ms)
             stored = await self._bus.open_request(wanted)
             _check_same(stored, wanted)
             mine = stored == wanted

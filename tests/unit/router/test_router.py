@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -311,16 +312,35 @@ async def test_no_deadline_is_later_than_the_callers(bus: MemoryBus, start: Star
     assert {question.deadline_ms for question in await taken_from(bus)} == {latest}
 
 
-async def test_a_deadline_that_passes_while_the_batch_is_prepared_is_a_timeout(bus: MemoryBus, start: Start) -> None:
+async def test_a_deadline_that_passes_before_anybody_looks_for_room_is_a_timeout(bus: MemoryBus, start: Start) -> None:
     """Nothing lacked room, so nothing was refused."""
     router = await start(bus)
     batch = Batch(questions=(Question(text="Why?"), Question(text="How?", timeout_ms=1)), request_id="r1")
-    stamps = iter([wall_ms()])  # accepted now; every later look at the clock is 100 ms on
-    router._clock = lambda: next(stamps, wall_ms() + 100)
+    ticks = itertools.count(wall_ms(), 100)
+    router._clock = lambda: next(ticks)
     assert await router.submit(batch) == Submitted("r1", 2)
     outcomes = await _outcomes(bus)
     assert {slot: outcome.status for slot, outcome in outcomes.items()} == {1: Status.TIMED_OUT}
     assert outcomes[1].finish_reason is FinishReason.TIMEOUT
+
+
+async def test_a_questions_time_begins_when_its_batch_is_prepared(bus: MemoryBus, start: Start) -> None:
+    """A neighbour that takes long to tokenise costs it nothing."""
+    router = await start(bus)
+    prepare = router._preparer.prepare_all
+    ended: list[int] = []
+
+    async def slowly(questions: Sequence[Question]) -> Any:
+        ready = await prepare(questions)
+        await asyncio.sleep(0.02)
+        ended.append(wall_ms())
+        return ready
+
+    router._preparer.prepare_all = slowly
+    await router.submit(Batch(questions=(Question(text="Why?", timeout_ms=5000),), request_id="r1"))
+    question = (await taken_from(bus))[0]
+    assert question.deadline_ms - question.accepted_ms == 5000
+    assert question.accepted_ms >= ended[0]
 
 
 async def test_a_request_without_an_id_gets_one(bus: MemoryBus, start: Start) -> None:
