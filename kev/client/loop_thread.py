@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import Coroutine, Generator
 from concurrent.futures import Future
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
+from kev.client.pump import Making, pumped
 from kev.domain.errors import KevError
 
 T = TypeVar("T")
@@ -49,15 +50,17 @@ class LoopThread:
             future.cancel()
             raise
 
-    def iterate(self, make: Callable[[], AsyncGenerator[T, None]]) -> Generator[T, None, None]:
+    def iterate(self, make: Making[T]) -> Generator[T, None, None]:
         """An asynchronous iterator, item by item. Leaving it closes the asynchronous one."""
-        steps = _Steps(make())
+        pump = self.call(pumped(make))
         try:
-            while item := self.call(steps.take()):
-                yield item[0]
+            while batch := self.call(pump.take()):
+                for item in batch:
+                    self._check()
+                    yield item
         finally:
             if not self.closed and not self.forked:
-                self.call(steps.close())
+                self.call(pump.close())
 
     def close(self) -> None:
         """Cancels what runs, and ends the thread."""
@@ -69,36 +72,17 @@ class LoopThread:
         self._loop.close()
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        if self.closed or self.forked:
+        try:
+            self._check()
+        except KevError:
             work.close()
-            where = "in the process that this one was forked from; make one here" if self.forked else "and was closed"
-            raise KevError(f"it was made {where}")
+            raise
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-
-class _Steps(Generic[T]):
-    """Steps an asynchronous iterator, and closes it also when a step was interrupted."""
-
-    def __init__(self, items: AsyncGenerator[T, None]) -> None:
-        self._items = items
-        self._step: asyncio.Task[tuple[T] | None] | None = None
-
-    async def take(self) -> tuple[T] | None:
-        """The next item, None at the end."""
-        self._step = asyncio.ensure_future(self._next())
-        return await self._step
-
-    async def close(self) -> None:
-        """Waits for an interrupted step, then closes."""
-        if self._step is not None and not self._step.done():
-            self._step.cancel()
-            await asyncio.wait({self._step})
-        await self._items.aclose()
-
-    async def _next(self) -> tuple[T] | None:
-        async for item in self._items:
-            return (item,)
-        return None
+    def _check(self) -> None:
+        if self.closed or self.forked:
+            where = "in the process that this one was forked from; make one here" if self.forked else "and was closed"
+            raise KevError(f"it was made {where}")
 
 
 async def _cancel_others() -> None:
