@@ -52,9 +52,9 @@ def _routes(backend: Backend) -> APIRouter:
 
     @routes.post("/v1/query", response_model=ResultsBody, openapi_extra={"requestBody": BODY}, description=EVENTS_DOC)
     async def ask(request: Request) -> Response:
-        query = await read_query(request)
-        frames = backend.ask(query.batch)
         try:
+            query = await read_query(request)
+            frames = backend.ask(query.batch)
             if not query.stream:
                 return JSONResponse(await while_there(request.receive, _whole(backend, frames)))
             first = await while_there(request.receive, _first(frames))

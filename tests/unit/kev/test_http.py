@@ -274,6 +274,7 @@ async def test_health_and_description(http: httpx.AsyncClient, tiers: Tiers) -> 
 async def served(tiers: Tiers) -> AsyncIterator[str]:
     """The app behind a real socket."""
     with listen_on("127.0.0.1", 0) as door:
+        door.listen()
         serving = asyncio.create_task(serve(create_app(tiers), door))
         try:
             yield f"http://127.0.0.1:{door.getsockname()[1]}"
@@ -309,6 +310,21 @@ async def test_a_caller_who_leaves_before_the_first_piece_cancels_too(tiers: Tie
         await asyncio.gather(asking, return_exceptions=True)
         (result,) = await tiers.wait("early", 20)
     assert result.status == "cancelled"
+
+
+async def test_a_caller_who_leaves_while_it_sends_its_body_is_no_error_of_ours(
+    tiers: Tiers, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served(tiers) as url, httpx.AsyncClient(base_url=url) as client:
+        address = client.base_url
+        _, writer = await asyncio.open_connection(address.host, address.port)
+        head = "POST /v1/query HTTP/1.1\r\nhost: kev\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{"
+        writer.write(head.encode())
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+        assert (await client.get("/healthz")).status_code == 200
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 async def test_a_busy_port_is_told_in_one_line() -> None:
