@@ -285,6 +285,7 @@ class Serving:
         task = asyncio.get_running_loop().create_task(self._guarded(work, held))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: work.close())  # of a task that was cancelled before it began
 
     async def _guarded(self, work: Coroutine[None, None, None], held: Held | None) -> None:
         """A fault in one question's handling ends that question's hold: it comes back after its ack wait."""
