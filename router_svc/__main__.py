@@ -24,8 +24,6 @@ from kev.wire.serving import (
     settings_from_command_line,
 )
 from router_svc.router import Router
-from router_svc.semantic.codebook import BadCodebook
-from router_svc.semantic.table import NoVectors
 from router_svc.service import NAME, RouterServicer
 
 DRAIN_S = 10.0
@@ -40,7 +38,7 @@ async def serve(settings: Settings) -> None:
     tokenizer = await asyncio.to_thread(_tokenizer, settings)
     bus = await NatsBus.connect(bus_settings(settings, "router"))
     try:
-        router = _router(bus, settings, tokenizer)
+        router = Router(bus, settings, tokenizer)
         host = GrpcHost(settings.router.listen, [NAME, AGGREGATOR])
         async with open_channel(settings.router.aggregator) as aggregator:
             add_RouterServiceServicer_to_server(RouterServicer(router, aggregator), host.server)  # type: ignore[no-untyped-call]
@@ -65,15 +63,6 @@ def _tokenizer(settings: Settings) -> Tokenizer:
         return Tokenizer.load(resolve_model(settings.core.model_path))
     except (ModelNotFound, TokenizerError, ValueError, OSError) as error:
         raise StartError(str(error)) from error
-
-
-def _router(bus: NatsBus, settings: Settings, tokenizer: Tokenizer) -> Router:
-    try:
-        return Router(bus, settings, tokenizer)
-    except (NoVectors, BadCodebook) as error:
-        raise StartError(str(error)) from error
-    except ValueError as error:
-        raise StartError(f"core.model_path: {error}") from error
 
 
 async def _follow_health(router: Router, host: GrpcHost) -> None:

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from kev.config.settings import Settings
+from kev.config.source import ConfigError
 from kev.domain.question import Question
-from kev.tokens.chat import ChatFormat, Prompt
+from kev.tokens.chat import ChatFormat, ChatTemplateError, Prompt
 from kev.tokens.tokenizer import Tokenizer
 from router_svc import budget
 from router_svc.admission import Limits, Refusal, check_question
@@ -49,7 +50,11 @@ class Ready:
 
 
 class Preparer:
-    """Prepares questions in its own threads. Close it."""
+    """Prepares questions in its own threads. Close it.
+
+    Raises:
+        ConfigError: the model's chat template cannot be used, or the system prompt leaves no room for a question.
+    """
 
     def __init__(self, settings: Settings, tokenizer: Tokenizer, limits: Limits, bucketing: Bucketing) -> None:
         self._settings = settings
@@ -58,7 +63,7 @@ class Preparer:
         self._bucketing = bucketing
         self._per_thread = threading.local()
         # One chat format now: a template that cannot be used stops the router at its start.
-        self._per_thread.chat = ChatFormat(tokenizer, settings.core.system_prompt)
+        self._per_thread.chat = _first_chat(settings, tokenizer)
         self._threads = ThreadPoolExecutor(_THREADS, "prepare")
 
     async def prepare_all(self, questions: Sequence[Question]) -> list[Ready | Refusal]:
@@ -133,6 +138,20 @@ class Preparer:
         if chat is None:
             chat = self._per_thread.chat = ChatFormat(self._tokenizer, self._settings.core.system_prompt)
         return chat
+
+
+def _first_chat(settings: Settings, tokenizer: Tokenizer) -> ChatFormat:
+    core = settings.core
+    try:
+        chat = ChatFormat(tokenizer, core.system_prompt)
+    except ChatTemplateError as error:
+        raise ConfigError(f"core.model_path: {error}") from error
+    if len(chat.prefix) + 2 > core.max_context:
+        raise ConfigError(
+            f"core.system_prompt: its {len(chat.prefix)} tokens leave no room for a question; "
+            f"core.max_context is {core.max_context}"
+        )
+    return chat
 
 
 def _chunks(questions: Sequence[Question]) -> list[list[Question]]:

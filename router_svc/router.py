@@ -81,7 +81,8 @@ class Router:
         poll_s, hurry_s: Seconds between two looks at fleet and depths; the second while somebody waits for room.
 
     Raises:
-        ValueError: the model's chat template cannot be used, or the strategy lacks a file.
+        ConfigError: the model's chat template cannot be used, the strategy lacks a file, or the system prompt
+            fills the context.
     """
 
     def __init__(

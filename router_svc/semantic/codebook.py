@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from kev.config.source import ConfigError
 from router_svc.semantic.table import Floats
 
 KIND, VERSION = "kev-codebook", 1
 
 
-class BadCodebook(ValueError):
+class BadCodebook(ConfigError):
     """The file is no codebook, or none for these word vectors or this many buckets."""
 
 

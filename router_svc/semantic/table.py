@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
+from kev.config.source import ConfigError
+
 Floats = npt.NDArray[np.float32]
 PACKAGE = "wordllama"
 INSTALL = "pip install wordllama"
@@ -27,7 +29,7 @@ _WEIGHT = 0.25
 bucket of a fitted codebook, 0.44 without."""
 
 
-class NoVectors(ValueError):
+class NoVectors(ConfigError):
     """The word vectors are not installed, or not those that are known; the text says what to do."""
 
 

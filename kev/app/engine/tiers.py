@@ -28,8 +28,7 @@ class Tiers:
         model: Stays the caller's, to be closed afterwards.
 
     Raises:
-        ConfigError: another mode.
-        ValueError: the model's chat template cannot be used.
+        ConfigError: another mode; or as ``Router``.
     """
 
     def __init__(self, settings: Settings, model: LoadedModel) -> None:

@@ -281,6 +281,11 @@ def test_a_process_ends_cleanly_without_a_close_and_a_fork_is_told(default_model
     assert ("told: it was made in the process that this one was forked from" in done.stdout) is (how == "fork")
 
 
+def test_what_the_router_cannot_start_with_is_a_bad_configuration(model: LoadedModel) -> None:
+    with pytest.raises(ConfigError, match=r"router\.codebook: /no/codebook cannot be read"):
+        Engine(fake_settings(router_strategy="semantic_hash", router_codebook="/no/codebook"), model=model)
+
+
 def test_an_engine_serves_one_process_only(model: LoadedModel) -> None:
     with pytest.raises(ConfigError, match=r"deploy\.mode: one process serves the mode single only, got distributed"):
         Engine(fake_settings(deploy_mode="distributed"), model=model)

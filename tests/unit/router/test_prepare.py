@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from router_lab import settings_with
 
+from kev.config.source import ConfigError
 from kev.domain.question import Isolation, Question
 from kev.tokens.tokenizer import Tokenizer
 from router_svc.admission import Limits, Refusal
@@ -50,3 +51,12 @@ async def test_a_short_batch_does_not_wait_for_the_end_of_a_long_one(
     finally:
         gate.set()
     assert await long == [stuck] * 50
+
+
+def test_a_system_prompt_that_fills_the_context_stops_the_start(tokenizer: Tokenizer) -> None:
+    settings = settings_with(core__max_context=64, core__system_prompt="word " * 60)
+    limits = Limits(Isolation.STRICT, 600_000, 1_000_000)
+    with pytest.raises(
+        ConfigError, match=r"core\.system_prompt: its 6\d tokens leave no room.*core\.max_context is 64"
+    ):
+        Preparer(settings, tokenizer, limits, bucketing(settings.router))
