@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kev.bus.messages import OVERFLOW, Manifest, QueuedQuestion, SlotPlan
+from kev.bus.messages import OVERFLOW, Manifest, Piece, QueuedQuestion, SlotPlan
 from kev.config.settings import Settings
 from kev.domain.ids import problem_id
 from kev.domain.outcome import Audit, FinishReason, Outcome, Status, text_digest
@@ -113,10 +113,10 @@ def refused(manifest: Manifest, slot: int, refusal: Refusal, *, now_ms: int, buc
     return _ended(manifest, slot, Status.REFUSED, FinishReason.REFUSED, refusal, now_ms, bucket)
 
 
-def cancelled(manifest: Manifest, slot: int, *, now_ms: int, text: str = "", attempt: int = 0) -> Outcome:
-    """The outcome of a slot that the client gave up, with the text it had so far."""
+def cancelled(manifest: Manifest, slot: int, *, now_ms: int, sofar: Piece | None = None) -> Outcome:
+    """The outcome of a slot that the client gave up, with its text and channel so far if a worker ran it."""
     refusal = Refusal("", "the client cancelled it")
-    return _ended(manifest, slot, Status.CANCELLED, FinishReason.CANCELLED, refusal, now_ms, -1, text, attempt)
+    return _ended(manifest, slot, Status.CANCELLED, FinishReason.CANCELLED, refusal, now_ms, -1, sofar)
 
 
 def timed_out(manifest: Manifest, slot: int, *, now_ms: int) -> Outcome:
@@ -133,9 +133,10 @@ def _ended(
     why: Refusal,
     now_ms: int,
     bucket: int,
-    text: str = "",
-    attempt: int = 0,
+    sofar: Piece | None = None,
 ) -> Outcome:
+    text, attempt, channel = (sofar.text, sofar.attempt, sofar.channel) if sofar else ("", 0, "")
+    worker_id, _, number = channel.rpartition("/")
     return Outcome(
         request_id=manifest.request_id,
         rid=manifest.rid,
@@ -150,6 +151,9 @@ def _ended(
         reason=why.reason,
         detail=why.detail,
         audit=Audit(
+            channel=channel,
+            worker_id=worker_id,
+            channel_id=int(number) if number else -1,
             bucket=bucket,
             accepted_ms=manifest.created_ms,
             finished_ms=now_ms,

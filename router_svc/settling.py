@@ -49,12 +49,9 @@ class Settling:
     async def _cancel(self, manifest: Manifest, slots: Sequence[int], with_text: bool) -> tuple[int, ...]:
         """Truth first, then the hint that makes it fast."""
         pieces = await self._bus.catch_up(manifest.rid) if with_text else ()
-        texts = {piece.slot: piece for piece in pieces}
+        sofar = {piece.slot: piece for piece in pieces}
         now_ms = self._clock()
-        wanted = []
-        for slot in slots:
-            text, attempt = (texts[slot].text, texts[slot].attempt) if slot in texts else ("", 0)
-            wanted.append(records.cancelled(manifest, slot, now_ms=now_ms, text=text, attempt=attempt))
+        wanted = [records.cancelled(manifest, slot, now_ms=now_ms, sofar=sofar.get(slot)) for slot in slots]
         stored = await self.settle(wanted)
         gone = tuple(mine.slot for mine, kept in zip(wanted, stored, strict=True) if mine == kept)
         if gone:

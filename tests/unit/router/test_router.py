@@ -11,7 +11,7 @@ import pytest
 from router_lab import answer_one, batch_of, lease, many, taken_from, until
 
 from kev.bus.memory import MemoryBus
-from kev.bus.messages import Lane, Manifest, QueuedQuestion
+from kev.bus.messages import Lane, Manifest, Piece, QueuedQuestion
 from kev.bus.settings import BusSettings
 from kev.domain.errors import AlreadyUsed, BusUnavailable, InvalidArgument, NotFound, Overloaded
 from kev.domain.ids import rid_of
@@ -291,6 +291,17 @@ async def test_cancel_ends_the_open_slots_with_their_text_so_far(bus: MemoryBus,
     assert {outcomes[slot].status for slot in ended} == {Status.CANCELLED}
     await asyncio.sleep(0)
     assert [hint.slots for hint in hints] == [ended]
+
+
+async def test_a_cancelled_slot_says_how_far_it_was_and_where(bus: MemoryBus, start: Start) -> None:
+    router = await start(bus)
+    await router.submit(many(2))
+    await bus.on_catch_up(lambda rid: [Piece(1, 2, "w-1/13", 0, "so far")])
+    await router.cancel("", "r1")
+    never, ran = (outcome for _, outcome in sorted((await _outcomes(bus)).items()))
+    assert (ran.text, ran.text_length, ran.attempt) == ("so far", 6, 2)
+    assert (ran.audit.channel, ran.audit.worker_id, ran.audit.channel_id) == ("w-1/13", "w-1", 13)
+    assert (never.text, never.attempt, never.audit.channel, never.audit.channel_id) == ("", 0, "", -1)
 
 
 async def test_cancel_of_one_slot_and_of_what_is_not_there(bus: MemoryBus, start: Start) -> None:
