@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -37,7 +37,7 @@ class WorkerMetrics:
         self._state(registry)
         self.pages.set(pages)
         self._set_regions(free=pages, prefix=0)
-        self.states.labels(Phase.FREE.value).set(channels)
+        self._set_states({})
 
     def _forwards(self, registry: CollectorRegistry) -> None:
         self.forwards = Counter("kev_inference_forwards", "Forwards.", registry=registry)
@@ -55,10 +55,8 @@ class WorkerMetrics:
         )
         self.answer_seconds = _duration("answer", "From a channel's start to its end.", registry)
         self.tokens = Counter("kev_inference_tokens", "Tokens of answers.", registry=registry)
-        for kind in ("prefill", "decode"):
-            self.rows.labels(kind)
-        for phase in ("prefill", "decode", "mixed"):
-            self.forward_seconds.labels(phase)
+        self._rows_of = {kind: self.rows.labels(kind) for kind in ("prefill", "decode")}
+        self._seconds_of = {phase: self.forward_seconds.labels(phase) for phase in ("prefill", "decode", "mixed")}
 
     def _questions(self, registry: CollectorRegistry) -> None:
         self.ends = Counter("kev_inference_slots", "Runs by the way they ended.", ["reason"], registry=registry)
@@ -85,10 +83,12 @@ class WorkerMetrics:
 
     def _state(self, registry: CollectorRegistry) -> None:
         self.states = Gauge("kev_inference_channels", "Channels by state.", ["state"], registry=registry)
+        self._states_of = _Levels(self.states)
         self.pages = Gauge("kev_inference_kv_pages", "KV pages.", registry=registry)
         self.regions = Gauge(
             "kev_inference_kv_region_pages", "KV pages: free, of channels, of prefixes.", ["region"], registry=registry
         )
+        self._regions_of = _Levels(self.regions)
         self.integrity = Counter(
             "kev_inference_integrity_checks",
             "Checks that no page is lost or shared by mistake.",
@@ -106,17 +106,16 @@ class WorkerMetrics:
         if report.forward:
             prefill, decode = report.prefill_rows, report.rows - report.prefill_rows
             self.forwards.inc()
-            self.rows.labels("prefill").inc(prefill)
-            self.rows.labels("decode").inc(decode)
+            self._rows_of["prefill"].inc(prefill)
+            self._rows_of["decode"].inc(decode)
             self.pack.observe(report.channels)
             self.pack_rows.observe(report.rows)
             phase = "mixed" if prefill and decode else "prefill" if prefill else "decode"
-            self.forward_seconds.labels(phase).observe(report.seconds)
-        for phase_ in (Phase.PARKED, Phase.PREFILL, Phase.DECODE):
-            self.states.labels(phase_.value).set(report.phases[phase_])
-        self.states.labels(Phase.FREE.value).set(self._channels - report.phases.total())
+            self._seconds_of[phase].observe(report.seconds)
+        self._set_states(report.phases)
         self._set_regions(free=report.pages_free, prefix=report.pages_prefix)
-        self.checked("passed", report.checks)
+        if report.checks:
+            self.checked("passed", report.checks)
 
     def end(self, end: End) -> None:
         """Counts one run's end."""
@@ -144,9 +143,28 @@ class WorkerMetrics:
         """Integrity checks of the page tables: ``passed`` or ``failed``."""
         self.integrity.labels(result).inc(times)
 
+    def _set_states(self, phases: Mapping[Phase, int]) -> None:
+        for phase in (Phase.PARKED, Phase.PREFILL, Phase.DECODE):
+            self._states_of.set(phase.value, phases.get(phase, 0))
+        self._states_of.set(Phase.FREE.value, self._channels - sum(phases.values()))
+
     def _set_regions(self, *, free: int, prefix: int) -> None:
         for region, pages in (("free", free), ("prefix", prefix), ("channel", self._pages - free - prefix)):
-            self.regions.labels(region).set(pages)
+            self._regions_of.set(region, pages)
+
+
+class _Levels:
+    """A gauge's series. This is called at every forward, so only what has changed is written."""
+
+    def __init__(self, gauge: Gauge) -> None:
+        self._gauge = gauge
+        self._levels: dict[str, int] = {}
+
+    def set(self, label: str, level: int) -> None:
+        """Sets the series of a label."""
+        if self._levels.get(label) != level:
+            self._levels[label] = level
+            self._gauge.labels(label).set(level)
 
 
 def _duration(thing: str, text: str, registry: CollectorRegistry, labels: Sequence[str] = ()) -> Histogram:
