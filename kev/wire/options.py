@@ -25,7 +25,7 @@ SERVER_OPTIONS: list[tuple[str, Any]] = [
     *_KEEPALIVE,
     # Clients may ping far more often than ours do before they are sent away: on a busy machine
     # pings wait and then arrive close together.
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_MS // 10),
+    ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 10),
     ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
     ("grpc.max_send_message_length", MAX_REPLY_BYTES),
     # Off, so that a second process on the same port gets an error instead of half the calls.

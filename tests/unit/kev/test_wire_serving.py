@@ -14,6 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from kev.config.load import ConfigError
 from kev.domain.errors import InvalidArgument, KevError, NotFound, Overloaded
 from kev.v1 import router_pb2, router_pb2_grpc
+from kev.wire.options import CHANNEL_OPTIONS, KEEPALIVE_MS, SERVER_OPTIONS
 from kev.wire.process import read_ready, say_ready, settings_from_command_line
 from kev.wire.serving import GrpcHost, StartError, forever, open_channel, run_service
 from kev.wire.status import error_from
@@ -158,3 +159,26 @@ def test_flags_lie_on_top_and_are_checked() -> None:
     assert settings_from_command_line("x", ["--set", "aggregator.listen=1.2.3.4:5"]).aggregator.listen == "1.2.3.4:5"
     with pytest.raises(ConfigError, match=r"SECTION\.KEY=VALUE"):
         settings_from_command_line("x", ["--set", "nonsense"])
+
+
+class Quiet(router_pb2_grpc.RouterServiceServicer):
+    """Says nothing for long."""
+
+    async def Submit(self, request: Any, context: Any) -> Any:
+        await asyncio.sleep(3)
+        return router_pb2.SubmitResponse(request_id="still here")
+
+
+async def test_pings_do_not_end_a_long_quiet_call() -> None:
+    """The project's own options, some hundred times faster where they count pings."""
+    faster = {"grpc.keepalive_time_ms": KEEPALIVE_MS // 300, "grpc.keepalive_timeout_ms": 60_000}
+    serving = [(key, value // 300 if "ping_interval" in key else value) for key, value in SERVER_OPTIONS]
+    server = grpc.aio.server(options=[(key, faster.get(key, value)) for key, value in serving])
+    router_pb2_grpc.add_RouterServiceServicer_to_server(Quiet(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    asking = [(key, faster.get(key, value)) for key, value in CHANNEL_OPTIONS]
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=asking) as channel:
+        reply = await router_pb2_grpc.RouterServiceStub(channel).Submit(router_pb2.SubmitRequest())
+        assert reply.request_id == "still here"
+    await server.stop(0)
