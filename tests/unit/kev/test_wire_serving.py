@@ -162,10 +162,10 @@ def test_flags_lie_on_top_and_are_checked() -> None:
 
 
 class Quiet(router_pb2_grpc.RouterServiceServicer):
-    """Says nothing for long."""
+    """Says nothing for long: six pings, as gRPC sends no more than one a second."""
 
     async def Submit(self, request: Any, context: Any) -> Any:
-        await asyncio.sleep(3)
+        await asyncio.sleep(6)
         return router_pb2.SubmitResponse(request_id="still here")
 
 
