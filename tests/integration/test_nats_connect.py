@@ -99,6 +99,14 @@ async def test_a_broker_without_jetstream_is_refused(custom):
     assert "JetStream" in await refused(f"nats://{custom()}")
 
 
+async def test_a_broker_that_takes_small_messages_only_is_warned_of(custom, server: LocalNats, caplog):
+    await (await NatsBus.connect(BusSettings(**(SHORT | {"urls": (server.url,)})))).close()
+    assert "max_payload" not in caplog.text
+    await (await NatsBus.connect(BusSettings(**(SHORT | {"urls": (custom("-js"),)})))).close()
+    assert "at most 1048576 bytes" in caplog.text
+    assert "set its max_payload to 8MB" in caplog.text
+
+
 async def test_tls_files_that_are_missing_are_named():
     with pytest.raises(InvalidArgument, match="tls_ca"):
         await NatsBus.connect(BusSettings(tls_ca="nowhere.pem"))

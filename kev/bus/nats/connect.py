@@ -22,6 +22,8 @@ from kev.domain.errors import BusUnavailable, InvalidArgument
 log = logging.getLogger(__name__)
 _OLDEST = (2, 12)
 _PING_S = 10
+_PAYLOAD = 2_000_000
+"""Bytes of one message that a full batch with long labels, or a very long answer, may need."""
 _RESET = "it closed the connection"
 
 
@@ -61,6 +63,7 @@ async def connect_client(settings: BusSettings, stats: BusStats, watcher: Watche
         try:
             await _connect_once(client, options, attempt, max(0.1, until - time.monotonic()))
             _check_version(client, settings)
+            _check_payload(client, settings)
         except (nats.errors.Error, OSError) as error:
             await _discard(client)
             why = attempt.why if isinstance(error, TimeoutError) else _plain(error)
@@ -187,6 +190,15 @@ def _check_version(client: Client, settings: BusSettings) -> None:
         least = ".".join(map(str, _OLDEST))
         raise BusUnavailable(
             f"the broker at {addresses(settings)} is nats-server {version}; {least} or later is needed"
+        )
+
+
+def _check_payload(client: Client, settings: BusSettings) -> None:
+    if client.max_payload < _PAYLOAD:
+        log.warning(
+            "the broker at %s takes messages of at most %d bytes, too few for large batches: set its max_payload to 8MB",
+            addresses(settings),
+            client.max_payload,
         )
 
 
