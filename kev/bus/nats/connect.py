@@ -196,7 +196,7 @@ def _check_version(client: Client, settings: BusSettings) -> None:
 def _check_payload(client: Client, settings: BusSettings) -> None:
     if client.max_payload < _PAYLOAD:
         log.warning(
-            "the broker at %s takes messages of at most %d bytes, too few for large batches: set its max_payload to 8MB",
+            "the broker at %s takes messages of at most %d bytes: set its max_payload to 8MB",
             addresses(settings),
             client.max_payload,
         )
