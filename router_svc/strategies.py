@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from kev.config.settings import RouterSettings, Strategy
+from kev.config.settings import RouterSettings
+from kev.domain.question import Strategy
 from router_svc.assign import NO_BUCKET
 from router_svc.ring import stable_hash
 from router_svc.semantic.codebook import Codebook
@@ -71,7 +72,7 @@ def bucketing(settings: RouterSettings) -> Bucketing:
         NoVectors, BadCodebook: ``semantic_hash`` lacks a file; the text says what to do.
     """
     match settings.strategy:
-        case Strategy.ROUND_ROBIN:
+        case Strategy.ROUND_ROBIN | Strategy.LENGTH_AWARE:
             return RoundRobin()
         case Strategy.CONSISTENT_HASH:
             return ConsistentHash(settings.hash_buckets)

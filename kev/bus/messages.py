@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from kev.domain.ids import SHARED_LANES
 from kev.domain.outcome import Outcome
-from kev.domain.question import Isolation, ResultMode, Sampling
+from kev.domain.question import Constraint, Isolation, ResultMode, Sampling
 
 T = TypeVar("T")
 
@@ -70,12 +70,23 @@ class Manifest(Struct, frozen=True):
     slots: tuple[SlotPlan, ...]
 
 
+class PoolRef(Struct, frozen=True):
+    """Which context pool a question reads: its key on the bus, and the digest and number of its tokens."""
+
+    key: str
+    digest: str
+    tokens: int
+
+
 class QueuedQuestion(Struct, frozen=True):
     """One question in a queue: everything a worker needs to answer it.
 
     Attributes:
         prompt: Token ids, little-endian int32: the rendered, budgeted prompt.
         prefix_tokens: Leading tokens that are the deployment's system prompt.
+        pool: The context pool whose tokens stand behind those; they are not part of ``prompt``.
+        batch_prefix_tokens: How many tokens behind system prompt and pool are the batch's prefix; part of ``prompt``.
+        strategy, home, placement: As in the audit.
         seed: Of the slot's random stream; always set.
         deadline_ms: Unix milliseconds; the worker ends the slot there.
         lane: Where the router put it (a worker that adopts an orphan differs).
@@ -101,6 +112,12 @@ class QueuedQuestion(Struct, frozen=True):
     tokenizer_digest: str
     id: str = ""
     warnings: tuple[str, ...] = ()
+    pool: PoolRef | None = None
+    batch_prefix_tokens: int = 0
+    constraint: Constraint | None = None
+    strategy: str = ""
+    home: str = ""
+    placement: str = ""
 
     def tokens(self) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
         """The prompt, int32 ``[prompt_tokens]``."""

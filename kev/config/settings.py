@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from kev.domain.ids import is_worker_id
-from kev.domain.question import Isolation, ResultMode
+from kev.domain.question import Isolation, ResultMode, Strategy
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
@@ -38,14 +38,6 @@ class Mode(StrEnum):
     SINGLE = "single"
     MULTI_GPU = "multi_gpu"
     DISTRIBUTED = "distributed"
-
-
-class Strategy(StrEnum):
-    """How a question gets its bucket."""
-
-    ROUND_ROBIN = "round_robin"
-    CONSISTENT_HASH = "consistent_hash"
-    SEMANTIC_HASH = "semantic_hash"
 
 
 class OverflowPolicy(StrEnum):

@@ -41,6 +41,21 @@ class Branch(StrEnum):
     ADOPTED = "adopted"
 
 
+class TokenLogprob(Struct, frozen=True):
+    """A token, its bytes, and its log probability (natural) before temperature and filters."""
+
+    token: int
+    text: bytes
+    logprob: float
+
+
+class ChosenToken(Struct, frozen=True):
+    """One token of an answer, and the likeliest ones in its place, likeliest first."""
+
+    chosen: TokenLogprob
+    top: tuple[TokenLogprob, ...] = ()
+
+
 class Audit(Struct, frozen=True):
     """How an outcome came about; every field is filled where it applies.
 
@@ -55,6 +70,10 @@ class Audit(Struct, frozen=True):
         attempts: How often a worker took the question.
         forwards: Forwards that the slot took part in.
         variant: Backend variant for which bit-equality is promised.
+        strategy: Chose the bucket.
+        home: Global name of the bucket's home channel when the question was placed, or empty.
+        placement: Why the router placed it where it did, for people.
+        shared_tokens: Prompt tokens whose KV was there already, or was computed once for several questions.
     """
 
     channel: str = ""
@@ -75,6 +94,10 @@ class Audit(Struct, frozen=True):
     backend: str = ""
     variant: str = ""
     model_digest: str = ""
+    strategy: str = ""
+    home: str = ""
+    placement: str = ""
+    shared_tokens: int = 0
 
 
 class Outcome(Struct, frozen=True):
@@ -91,6 +114,7 @@ class Outcome(Struct, frozen=True):
             ``too_long``, ``overloaded``, ``non_finite``; else empty.
         detail: One sentence for people, with the counts.
         warnings: E.g. ``length_warning: …`` after a truncation asked for.
+        logprobs: One per token of the answer, where the question asked for them.
     """
 
     request_id: str
@@ -107,6 +131,7 @@ class Outcome(Struct, frozen=True):
     detail: str = ""
     warnings: tuple[str, ...] = ()
     audit: Audit = Audit()
+    logprobs: tuple[ChosenToken, ...] = ()
 
 
 def text_digest(text: str) -> str:

@@ -34,6 +34,15 @@ class ResultMode(StrEnum):
     PRIORITY = "priority"
 
 
+class Strategy(StrEnum):
+    """How a question gets its hash bucket and its lane."""
+
+    ROUND_ROBIN = "round_robin"
+    CONSISTENT_HASH = "consistent_hash"
+    SEMANTIC_HASH = "semantic_hash"
+    LENGTH_AWARE = "length_aware"
+
+
 class Message(Struct, frozen=True):
     """One turn of a conversation; ``role`` is system, user or assistant."""
 
@@ -46,6 +55,14 @@ class Sampling(Struct, frozen=True):
 
     ``seed`` fixes a slot's random stream; without one, a seed is drawn when
     the question is accepted, so that a retried slot repeats its own text.
+
+    Attributes:
+        min_p: Drops tokens less likely than this share of the likeliest one's probability.
+        repetition_penalty: Divides the positive logits of tokens in prompt or answer, multiplies negative ones.
+        presence_penalty: Taken off the logit of every token that the answer holds.
+        frequency_penalty: Taken off a token's logit for each time that the answer holds it.
+        logit_bias: Added to the logits of these token ids.
+        logprobs: Return log probabilities of the chosen tokens and of so many likeliest ones; None returns none.
     """
 
     temperature: float = 0.0
@@ -53,6 +70,26 @@ class Sampling(Struct, frozen=True):
     top_p: float = 1.0
     seed: int | None = None
     stop: tuple[str, ...] = ()
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: dict[int, float] = {}
+    logprobs: int | None = None
+
+
+class Constraint(Struct, frozen=True):
+    """What an answer may be; exactly one of the three is set.
+
+    Attributes:
+        choices: It is one of these strings.
+        json_schema: Text of a JSON schema that it obeys.
+        regex: A regular expression that the whole of it matches.
+    """
+
+    choices: tuple[str, ...] = ()
+    json_schema: str = ""
+    regex: str = ""
 
 
 class Question(Struct, frozen=True):
@@ -67,6 +104,8 @@ class Question(Struct, frozen=True):
             ``consistent_hash``.
         truncate: Cut an over-long question instead of refusing it; the
             answer then carries a ``length_warning``.
+        constraint: What the answer may be; None leaves it free.
+        context_pool: Name of the tenant's context pool that it reads; empty for none.
     """
 
     text: str = ""
@@ -78,6 +117,8 @@ class Question(Struct, frozen=True):
     priority: Priority = Priority.NORMAL
     sampling: Sampling = Sampling()
     truncate: bool = False
+    constraint: Constraint | None = None
+    context_pool: str = ""
 
 
 class Batch(Struct, frozen=True):
@@ -89,6 +130,8 @@ class Batch(Struct, frozen=True):
         isolation: None takes the deployment's level.
         max_parallel: Most of the batch's questions in any one forward;
             None takes the deployment's ``max_parallel_queries``.
+        prefix: Stands before every question, as a system message; empty for none.
+        strategy: None takes the deployment's.
     """
 
     questions: tuple[Question, ...]
@@ -97,3 +140,5 @@ class Batch(Struct, frozen=True):
     isolation: Isolation | None = None
     mode: ResultMode | None = None
     max_parallel: int | None = None
+    prefix: str = ""
+    strategy: Strategy | None = None

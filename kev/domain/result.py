@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from kev.domain.outcome import Audit, Outcome
+from kev.domain.outcome import Audit, ChosenToken, Outcome
 
 PENDING = "pending"
 """Status of a slot that has no outcome yet. It is not an outcome."""
@@ -31,6 +31,7 @@ class SlotResult(Struct, frozen=True):
     detail: str = ""
     warnings: tuple[str, ...] = ()
     audit: Audit = Audit()
+    logprobs: tuple[ChosenToken, ...] = ()
 
     @classmethod
     def of(cls, outcome: Outcome) -> SlotResult:
@@ -49,6 +50,7 @@ class SlotResult(Struct, frozen=True):
             detail=outcome.detail,
             warnings=outcome.warnings,
             audit=outcome.audit,
+            logprobs=outcome.logprobs,
         )
 
     @property

@@ -42,7 +42,7 @@ FINISH_REASON_REFUSED: FinishReason
 FINISH_REASON_ERROR: FinishReason
 
 class Audit(_message.Message):
-    __slots__ = ("channel", "worker_id", "channel_id", "bucket", "branch", "accepted_ms", "started_ms", "finished_ms", "queued_ms", "elapsed_ms", "prompt_tokens", "completion_tokens", "attempts", "forwards", "isolation", "backend", "variant", "model_digest")
+    __slots__ = ("channel", "worker_id", "channel_id", "bucket", "branch", "accepted_ms", "started_ms", "finished_ms", "queued_ms", "elapsed_ms", "prompt_tokens", "completion_tokens", "attempts", "forwards", "isolation", "backend", "variant", "model_digest", "strategy", "home", "placement", "shared_tokens")
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_ID_FIELD_NUMBER: _ClassVar[int]
@@ -61,6 +61,10 @@ class Audit(_message.Message):
     BACKEND_FIELD_NUMBER: _ClassVar[int]
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     MODEL_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    STRATEGY_FIELD_NUMBER: _ClassVar[int]
+    HOME_FIELD_NUMBER: _ClassVar[int]
+    PLACEMENT_FIELD_NUMBER: _ClassVar[int]
+    SHARED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     channel: str
     worker_id: str
     channel_id: int
@@ -79,10 +83,32 @@ class Audit(_message.Message):
     backend: str
     variant: str
     model_digest: str
-    def __init__(self, channel: _Optional[str] = ..., worker_id: _Optional[str] = ..., channel_id: _Optional[int] = ..., bucket: _Optional[int] = ..., branch: _Optional[str] = ..., accepted_ms: _Optional[int] = ..., started_ms: _Optional[int] = ..., finished_ms: _Optional[int] = ..., queued_ms: _Optional[float] = ..., elapsed_ms: _Optional[float] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., attempts: _Optional[int] = ..., forwards: _Optional[int] = ..., isolation: _Optional[str] = ..., backend: _Optional[str] = ..., variant: _Optional[str] = ..., model_digest: _Optional[str] = ...) -> None: ...
+    strategy: str
+    home: str
+    placement: str
+    shared_tokens: int
+    def __init__(self, channel: _Optional[str] = ..., worker_id: _Optional[str] = ..., channel_id: _Optional[int] = ..., bucket: _Optional[int] = ..., branch: _Optional[str] = ..., accepted_ms: _Optional[int] = ..., started_ms: _Optional[int] = ..., finished_ms: _Optional[int] = ..., queued_ms: _Optional[float] = ..., elapsed_ms: _Optional[float] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., attempts: _Optional[int] = ..., forwards: _Optional[int] = ..., isolation: _Optional[str] = ..., backend: _Optional[str] = ..., variant: _Optional[str] = ..., model_digest: _Optional[str] = ..., strategy: _Optional[str] = ..., home: _Optional[str] = ..., placement: _Optional[str] = ..., shared_tokens: _Optional[int] = ...) -> None: ...
+
+class TokenLogprob(_message.Message):
+    __slots__ = ("token", "text", "logprob")
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    LOGPROB_FIELD_NUMBER: _ClassVar[int]
+    token: int
+    text: bytes
+    logprob: float
+    def __init__(self, token: _Optional[int] = ..., text: _Optional[bytes] = ..., logprob: _Optional[float] = ...) -> None: ...
+
+class ChosenToken(_message.Message):
+    __slots__ = ("chosen", "top")
+    CHOSEN_FIELD_NUMBER: _ClassVar[int]
+    TOP_FIELD_NUMBER: _ClassVar[int]
+    chosen: TokenLogprob
+    top: _containers.RepeatedCompositeFieldContainer[TokenLogprob]
+    def __init__(self, chosen: _Optional[_Union[TokenLogprob, _Mapping]] = ..., top: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ...) -> None: ...
 
 class SlotResult(_message.Message):
-    __slots__ = ("request_id", "slot", "id", "status", "finish_reason", "text", "text_length", "text_sha256", "attempt", "reason", "detail", "warnings", "audit")
+    __slots__ = ("request_id", "slot", "id", "status", "finish_reason", "text", "text_length", "text_sha256", "attempt", "reason", "detail", "warnings", "audit", "logprobs")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     SLOT_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -96,6 +122,7 @@ class SlotResult(_message.Message):
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     AUDIT_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     slot: int
     id: str
@@ -109,7 +136,8 @@ class SlotResult(_message.Message):
     detail: str
     warnings: _containers.RepeatedScalarFieldContainer[str]
     audit: Audit
-    def __init__(self, request_id: _Optional[str] = ..., slot: _Optional[int] = ..., id: _Optional[str] = ..., status: _Optional[_Union[SlotStatus, str]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., text: _Optional[str] = ..., text_length: _Optional[int] = ..., text_sha256: _Optional[str] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ..., audit: _Optional[_Union[Audit, _Mapping]] = ...) -> None: ...
+    logprobs: _containers.RepeatedCompositeFieldContainer[ChosenToken]
+    def __init__(self, request_id: _Optional[str] = ..., slot: _Optional[int] = ..., id: _Optional[str] = ..., status: _Optional[_Union[SlotStatus, str]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., text: _Optional[str] = ..., text_length: _Optional[int] = ..., text_sha256: _Optional[str] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ..., audit: _Optional[_Union[Audit, _Mapping]] = ..., logprobs: _Optional[_Iterable[_Union[ChosenToken, _Mapping]]] = ...) -> None: ...
 
 class Frame(_message.Message):
     __slots__ = ("request_id", "slot", "channel", "attempt", "text_offset", "text", "reset", "finish_reason", "status", "result")

@@ -24,25 +24,35 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15kev/v1/question.proto\x12\x06kev.v1\"(\n\x07Message\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"v\n\x08Sampling\x12\x13\n\x0btemperature\x18\x01 \x01(\x01\x12\r\n\x05top_k\x18\x02 \x01(\r\x12\x12\n\x05top_p\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x11\n\x04seed\x18\x04 \x01(\x04H\x01\x88\x01\x01\x12\x0c\n\x04stop\x18\x05 \x03(\tB\x08\n\x06_top_pB\x07\n\x05_seed\"\x86\x02\n\x08Question\x12\x0c\n\x04text\x18\x01 \x01(\t\x12!\n\x08messages\x18\x02 \x03(\x0b\x32\x0f.kev.v1.Message\x12\n\n\x02id\x18\x03 \x01(\t\x12\x17\n\nmax_tokens\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x17\n\ntimeout_ms\x18\x05 \x01(\rH\x01\x88\x01\x01\x12\x13\n\x0brouting_key\x18\x06 \x01(\t\x12\"\n\x08priority\x18\x07 \x01(\x0e\x32\x10.kev.v1.Priority\x12\"\n\x08sampling\x18\x08 \x01(\x0b\x32\x10.kev.v1.Sampling\x12\x10\n\x08truncate\x18\t \x01(\x08\x42\r\n\x0b_max_tokensB\r\n\x0b_timeout_ms\"\xb4\x01\n\x05\x42\x61tch\x12#\n\tquestions\x18\x01 \x03(\x0b\x32\x10.kev.v1.Question\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12$\n\tisolation\x18\x03 \x01(\x0e\x32\x11.kev.v1.Isolation\x12 \n\x04mode\x18\x04 \x01(\x0e\x32\x12.kev.v1.ResultMode\x12\x19\n\x0cmax_parallel\x18\x05 \x01(\rH\x00\x88\x01\x01\x42\x0f\n\r_max_parallel*g\n\tIsolation\x12\x19\n\x15ISOLATION_UNSPECIFIED\x10\x00\x12\x14\n\x10ISOLATION_STRICT\x10\x01\x12\x14\n\x10ISOLATION_SHARED\x10\x02\x12\x13\n\x0fISOLATION_LOOSE\x10\x03*h\n\x08Priority\x12\x18\n\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x14\n\x10PRIORITY_EXPRESS\x10\x01\x12\x13\n\x0fPRIORITY_NORMAL\x10\x02\x12\x17\n\x13PRIORITY_BACKGROUND\x10\x03*y\n\nResultMode\x12\x1b\n\x17RESULT_MODE_UNSPECIFIED\x10\x00\x12\x18\n\x14RESULT_MODE_SLOT_MAP\x10\x01\x12\x1a\n\x16RESULT_MODE_SEQ_APPEND\x10\x02\x12\x18\n\x14RESULT_MODE_PRIORITY\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15kev/v1/question.proto\x12\x06kev.v1\"(\n\x07Message\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"\xfd\x02\n\x08Sampling\x12\x13\n\x0btemperature\x18\x01 \x01(\x01\x12\r\n\x05top_k\x18\x02 \x01(\r\x12\x12\n\x05top_p\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x11\n\x04seed\x18\x04 \x01(\x04H\x01\x88\x01\x01\x12\x0c\n\x04stop\x18\x05 \x03(\t\x12\r\n\x05min_p\x18\x06 \x01(\x01\x12\x1f\n\x12repetition_penalty\x18\x07 \x01(\x01H\x02\x88\x01\x01\x12\x18\n\x10presence_penalty\x18\x08 \x01(\x01\x12\x19\n\x11\x66requency_penalty\x18\t \x01(\x01\x12\x33\n\nlogit_bias\x18\n \x03(\x0b\x32\x1f.kev.v1.Sampling.LogitBiasEntry\x12\x15\n\x08logprobs\x18\x0b \x01(\rH\x03\x88\x01\x01\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x08\n\x06_top_pB\x07\n\x05_seedB\x15\n\x13_repetition_penaltyB\x0b\n\t_logprobs\"`\n\nConstraint\x12\"\n\x07\x63hoices\x18\x01 \x01(\x0b\x32\x0f.kev.v1.ChoicesH\x00\x12\x15\n\x0bjson_schema\x18\x02 \x01(\tH\x00\x12\x0f\n\x05regex\x18\x03 \x01(\tH\x00\x42\x06\n\x04\x66orm\"\x1a\n\x07\x43hoices\x12\x0f\n\x07\x63hoices\x18\x01 \x03(\t\"\xc4\x02\n\x08Question\x12\x0c\n\x04text\x18\x01 \x01(\t\x12!\n\x08messages\x18\x02 \x03(\x0b\x32\x0f.kev.v1.Message\x12\n\n\x02id\x18\x03 \x01(\t\x12\x17\n\nmax_tokens\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x17\n\ntimeout_ms\x18\x05 \x01(\rH\x01\x88\x01\x01\x12\x13\n\x0brouting_key\x18\x06 \x01(\t\x12\"\n\x08priority\x18\x07 \x01(\x0e\x32\x10.kev.v1.Priority\x12\"\n\x08sampling\x18\x08 \x01(\x0b\x32\x10.kev.v1.Sampling\x12\x10\n\x08truncate\x18\t \x01(\x08\x12&\n\nconstraint\x18\n \x01(\x0b\x32\x12.kev.v1.Constraint\x12\x14\n\x0c\x63ontext_pool\x18\x0b \x01(\tB\r\n\x0b_max_tokensB\r\n\x0b_timeout_ms\"\xe8\x01\n\x05\x42\x61tch\x12#\n\tquestions\x18\x01 \x03(\x0b\x32\x10.kev.v1.Question\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12$\n\tisolation\x18\x03 \x01(\x0e\x32\x11.kev.v1.Isolation\x12 \n\x04mode\x18\x04 \x01(\x0e\x32\x12.kev.v1.ResultMode\x12\x19\n\x0cmax_parallel\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x0e\n\x06prefix\x18\x06 \x01(\t\x12\"\n\x08strategy\x18\x07 \x01(\x0e\x32\x10.kev.v1.StrategyB\x0f\n\r_max_parallel*g\n\tIsolation\x12\x19\n\x15ISOLATION_UNSPECIFIED\x10\x00\x12\x14\n\x10ISOLATION_STRICT\x10\x01\x12\x14\n\x10ISOLATION_SHARED\x10\x02\x12\x13\n\x0fISOLATION_LOOSE\x10\x03*h\n\x08Priority\x12\x18\n\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x14\n\x10PRIORITY_EXPRESS\x10\x01\x12\x13\n\x0fPRIORITY_NORMAL\x10\x02\x12\x17\n\x13PRIORITY_BACKGROUND\x10\x03*y\n\nResultMode\x12\x1b\n\x17RESULT_MODE_UNSPECIFIED\x10\x00\x12\x18\n\x14RESULT_MODE_SLOT_MAP\x10\x01\x12\x1a\n\x16RESULT_MODE_SEQ_APPEND\x10\x02\x12\x18\n\x14RESULT_MODE_PRIORITY\x10\x03*\x93\x01\n\x08Strategy\x12\x18\n\x14STRATEGY_UNSPECIFIED\x10\x00\x12\x18\n\x14STRATEGY_ROUND_ROBIN\x10\x01\x12\x1c\n\x18STRATEGY_CONSISTENT_HASH\x10\x02\x12\x1a\n\x16STRATEGY_SEMANTIC_HASH\x10\x03\x12\x19\n\x15STRATEGY_LENGTH_AWARE\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kev.v1.question_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ISOLATION']._serialized_start=643
-  _globals['_ISOLATION']._serialized_end=746
-  _globals['_PRIORITY']._serialized_start=748
-  _globals['_PRIORITY']._serialized_end=852
-  _globals['_RESULTMODE']._serialized_start=854
-  _globals['_RESULTMODE']._serialized_end=975
+  _globals['_SAMPLING_LOGITBIASENTRY']._loaded_options = None
+  _globals['_SAMPLING_LOGITBIASENTRY']._serialized_options = b'8\001'
+  _globals['_ISOLATION']._serialized_start=1147
+  _globals['_ISOLATION']._serialized_end=1250
+  _globals['_PRIORITY']._serialized_start=1252
+  _globals['_PRIORITY']._serialized_end=1356
+  _globals['_RESULTMODE']._serialized_start=1358
+  _globals['_RESULTMODE']._serialized_end=1479
+  _globals['_STRATEGY']._serialized_start=1482
+  _globals['_STRATEGY']._serialized_end=1629
   _globals['_MESSAGE']._serialized_start=33
   _globals['_MESSAGE']._serialized_end=73
-  _globals['_SAMPLING']._serialized_start=75
-  _globals['_SAMPLING']._serialized_end=193
-  _globals['_QUESTION']._serialized_start=196
-  _globals['_QUESTION']._serialized_end=458
-  _globals['_BATCH']._serialized_start=461
-  _globals['_BATCH']._serialized_end=641
+  _globals['_SAMPLING']._serialized_start=76
+  _globals['_SAMPLING']._serialized_end=457
+  _globals['_SAMPLING_LOGITBIASENTRY']._serialized_start=354
+  _globals['_SAMPLING_LOGITBIASENTRY']._serialized_end=402
+  _globals['_CONSTRAINT']._serialized_start=459
+  _globals['_CONSTRAINT']._serialized_end=555
+  _globals['_CHOICES']._serialized_start=557
+  _globals['_CHOICES']._serialized_end=583
+  _globals['_QUESTION']._serialized_start=586
+  _globals['_QUESTION']._serialized_end=910
+  _globals['_BATCH']._serialized_start=913
+  _globals['_BATCH']._serialized_end=1145
 # @@protoc_insertion_point(module_scope)

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from itertools import islice
 from typing import TypeVar
 
 from kev.domain.errors import InvalidArgument
-from kev.domain.question import MAX_QUESTIONS, Batch, Isolation, Message, Priority, Question, ResultMode, Sampling
+from kev.domain.question import (
+    MAX_QUESTIONS,
+    Batch,
+    Constraint,
+    Isolation,
+    Message,
+    Priority,
+    Question,
+    ResultMode,
+    Sampling,
+    Strategy,
+)
 from kev.v1 import question_pb2 as pb
 from kev.wire.enums import WireEnum, name_of, word_of
 
@@ -32,6 +44,8 @@ def batch_from(message: pb.Batch, tenant: str) -> Batch:
         isolation=_member(Isolation, pb.Isolation, message.isolation, "batch.isolation"),
         mode=_member(ResultMode, pb.ResultMode, message.mode, "batch.mode"),
         max_parallel=message.max_parallel if message.HasField("max_parallel") else None,
+        prefix=message.prefix,
+        strategy=_member(Strategy, pb.Strategy, message.strategy, "batch.strategy"),
     )
 
 
@@ -43,6 +57,8 @@ def batch_to(batch: Batch) -> pb.Batch:
         isolation=name_of("ISOLATION", batch.isolation),
         mode=name_of("RESULT_MODE", batch.mode),
         max_parallel=batch.max_parallel,
+        prefix=batch.prefix,
+        strategy=name_of("STRATEGY", batch.strategy),
     )
 
 
@@ -58,6 +74,8 @@ def _question_from(message: pb.Question, slot: int) -> Question:
         priority=priority or Priority.NORMAL,
         sampling=_sampling_from(message.sampling),
         truncate=message.truncate,
+        constraint=_constraint_from(message.constraint) if message.HasField("constraint") else None,
+        context_pool=message.context_pool,
     )
 
 
@@ -72,6 +90,8 @@ def _question_to(question: Question) -> pb.Question:
         priority=name_of("PRIORITY", question.priority),
         sampling=_sampling_to(question.sampling),
         truncate=question.truncate,
+        constraint=_constraint_to(question.constraint) if question.constraint else None,
+        context_pool=question.context_pool,
     )
 
 
@@ -82,6 +102,12 @@ def _sampling_from(message: pb.Sampling) -> Sampling:
         top_p=message.top_p if message.HasField("top_p") else 1.0,
         seed=message.seed if message.HasField("seed") else None,
         stop=tuple(message.stop[:MOST]),
+        min_p=message.min_p,
+        repetition_penalty=message.repetition_penalty if message.HasField("repetition_penalty") else 1.0,
+        presence_penalty=message.presence_penalty,
+        frequency_penalty=message.frequency_penalty,
+        logit_bias=dict(islice(message.logit_bias.items(), MOST)),
+        logprobs=message.logprobs if message.HasField("logprobs") else None,
     )
 
 
@@ -92,7 +118,27 @@ def _sampling_to(sampling: Sampling) -> pb.Sampling:
         top_p=sampling.top_p,
         seed=sampling.seed,
         stop=sampling.stop,
+        min_p=sampling.min_p,
+        repetition_penalty=sampling.repetition_penalty,
+        presence_penalty=sampling.presence_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        logit_bias=sampling.logit_bias,
+        logprobs=sampling.logprobs,
     )
+
+
+def _constraint_from(message: pb.Constraint) -> Constraint:
+    return Constraint(
+        choices=tuple(message.choices.choices[:MOST]), json_schema=message.json_schema, regex=message.regex
+    )
+
+
+def _constraint_to(constraint: Constraint) -> pb.Constraint:
+    if constraint.json_schema:
+        return pb.Constraint(json_schema=constraint.json_schema)
+    if constraint.regex:
+        return pb.Constraint(regex=constraint.regex)
+    return pb.Constraint(choices=pb.Choices(choices=constraint.choices))
 
 
 def _member(kind: type[E], wire: WireEnum, number: int, field: str) -> E | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kev.domain.outcome import Audit
+from kev.domain.outcome import Audit, ChosenToken, TokenLogprob
 from kev.domain.result import PENDING, Frame, ResumePoint, SlotResult
 from kev.v1 import frame_pb2 as pb
 from kev.v1.aggregator_pb2 import StreamResponse
@@ -28,6 +28,7 @@ def result_to(result: SlotResult) -> pb.SlotResult:
         detail=result.detail,
         warnings=result.warnings,
         audit=pb.Audit(**msgspec.structs.asdict(result.audit)),
+        logprobs=[_chosen_to(chosen) for chosen in result.logprobs],
     )
 
 
@@ -48,7 +49,23 @@ def result_from(message: pb.SlotResult) -> SlotResult:
         detail=message.detail,
         warnings=tuple(message.warnings),
         audit=Audit(**audit),
+        logprobs=tuple(_chosen_from(chosen) for chosen in message.logprobs),
     )
+
+
+def _chosen_to(chosen: ChosenToken) -> pb.ChosenToken:
+    return pb.ChosenToken(
+        chosen=pb.TokenLogprob(**msgspec.structs.asdict(chosen.chosen)),
+        top=[pb.TokenLogprob(**msgspec.structs.asdict(one)) for one in chosen.top],
+    )
+
+
+def _chosen_from(message: pb.ChosenToken) -> ChosenToken:
+    return ChosenToken(_logprob_from(message.chosen), tuple(_logprob_from(one) for one in message.top))
+
+
+def _logprob_from(message: pb.TokenLogprob) -> TokenLogprob:
+    return TokenLogprob(message.token, message.text, message.logprob)
 
 
 def frame_to(frame: Frame) -> pb.Frame:

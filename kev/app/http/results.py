@@ -33,6 +33,10 @@ class AuditBody(BaseModel):
     backend: str
     variant: str
     model_digest: str
+    strategy: str
+    home: str = Field(description="Home channel of the bucket when the question was placed.")
+    placement: str = Field(description="Why the router placed it where it did.")
+    shared_tokens: int = Field(description="Prompt tokens that were not computed for this question alone.")
 
 
 class SlotBody(BaseModel):

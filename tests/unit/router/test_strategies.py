@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kev.config.settings import RouterSettings, Strategy
+from kev.config.settings import RouterSettings
+from kev.domain.question import Strategy
 from router_svc.assign import NO_BUCKET
 from router_svc.semantic.codebook import BadCodebook, Codebook
 from router_svc.semantic.fit import fit
