@@ -166,5 +166,6 @@ async def test_what_is_anothers_work_is_refused(desk: Desk, make: ModuleType, us
 
 async def test_nobody_comes_in_without_a_password(broker: LocalNats):
     for changes in ({}, {"user": "router", "password": "guess"}, {"user": "nobody", "password": "kev-router"}):
-        with pytest.raises(BusUnavailable, match=r"[Aa]uthoriz"):
+        # The broker may close the connection before its reason is read.
+        with pytest.raises(BusUnavailable, match=r"[Aa]uthoriz|credentials"):
             await NatsBus.connect(BusSettings(urls=(broker.url,), connect_timeout_s=5.0, **changes))
