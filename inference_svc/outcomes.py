@@ -110,4 +110,6 @@ def _audit(held: Held, end: End, identity: Identity, now: Now) -> Audit:
         backend=identity.backend,
         variant=identity.variant,
         model_digest=identity.model_digest,
+        home=question.home,
+        placement=question.placement,
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from kev.bus.messages import BACKGROUND, EXPRESS, OVERFLOW, Lane
@@ -27,16 +27,25 @@ SPILL_STEPS = 8
 """How far a question walks the ring before it looks for an emptier channel anywhere."""
 _PAIRS = 4
 
+_NO_ROOM = "no channel had room: the overflow lane"
+
 NOBODY: frozenset[str] = frozenset()
 _BANDS = {Priority.EXPRESS: (EXPRESS, Branch.EXPRESS), Priority.BACKGROUND: (BACKGROUND, Branch.BACKGROUND)}
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a question goes, and how it got there."""
+    """Where a question goes, and how it got there.
+
+    Attributes:
+        home: The bucket's home among the workers that serve the question; None without bucket or channel.
+        why: One sentence for people, a few hundred characters at most.
+    """
 
     lane: Lane
     branch: Branch
+    home: Lane | None = None
+    why: str = ""
 
 
 class Assigner:
@@ -122,6 +131,9 @@ class Assigner:
         placement = self._shared(band, barred)
         if placement is None and not (band is Priority.BACKGROUND and self.shared_lanes):
             placement = self._on_ring(bucket, barred, now) or self._in_overflow(barred)
+            if placement is not None and band in _BANDS:
+                why = f"the {_BANDS[band][0]} lane is full or not for this question; {placement.why}"
+                placement = replace(placement, why=why)
         if placement is not None:
             self.loads.place(placement.lane)
         return placement
@@ -132,29 +144,55 @@ class Assigner:
         if band not in _BANDS or not self.shared_lanes or barred:
             return None
         lane, branch = _BANDS[band]
-        return Placement(lane, branch) if self.loads.of(lane) < self._shared_bound else None
+        if self.loads.of(lane) >= self._shared_bound:
+            return None
+        return Placement(lane, branch, None, f"priority {band.value}: the {lane} lane")
 
     def _on_ring(self, bucket: int, barred: frozenset[str], now: float) -> Placement | None:
-        if not self.room():
+        near = self._near(bucket, barred) if self.room() else ()
+        if not near:
             return None
-        bound = self.bound()
-        for step, lane in enumerate(self._near(bucket, barred)):
+        bound, first = self.bound(), near[0]
+        home = None if bucket == NO_BUCKET else first
+        closed = "" if home is None else self._keeps_home(bucket, self.loads.of(first), now)
+        for step, lane in enumerate(near):
             load = self.loads.of(lane)
-            if step == 0 and bucket != NO_BUCKET and not self._lets_home(bucket, load, now):
-                continue
-            if load < bound:
-                return Placement(lane, Branch.SPILL_RING if step else Branch.HOME)
-        return self._least(bound, barred)
+            if load < bound and (step or not closed):
+                branch = Branch.SPILL_RING if step else Branch.HOME
+                return Placement(lane, branch, home, self._why(near, step, load, bound, home, closed))
+        least = self._least(bound, barred)
+        if least is None:
+            return None
+        passed = self._passed(first, bound, home, closed)
+        why = f"{passed}; the next {len(near) - 1} on the ring were no better; {least} was the emptier of two at random"
+        return Placement(least, Branch.SPILL_LEAST, home, why)
 
-    def _lets_home(self, bucket: int, load: int, now: float) -> bool:
-        return self.breakers.lets_home(bucket, load, self.loads.total / len(self.ring), now)
+    def _keeps_home(self, bucket: int, load: int, now: float) -> str:
+        """Why the breaker keeps the bucket's question from its home; empty if it does not."""
+        if self.breakers.lets_home(bucket, load, self.loads.total / len(self.ring), now):
+            return ""
+        return f"breaker of bucket {bucket} {self.breakers.state(bucket, now).value.replace('_', '-')}"
+
+    def _why(self, near: Sequence[Lane], step: int, load: int, bound: int, home: Lane | None, closed: str) -> str:
+        """The sentence of a question that found its place on the ring, ``step`` places behind the first."""
+        if step:
+            passed = self._passed(near[0], bound, home, closed)
+            return f"{passed}; {near[step]} held {load}, {step} further on the ring"
+        if home is None:
+            return "no bucket: channels in turn"
+        return f"home {home} held {load} of at most {bound}"
+
+    def _passed(self, first: Lane, bound: int, home: Lane | None, closed: str) -> str:
+        """Why the first channel was passed by."""
+        name = "the channel in turn" if home is None else "home"
+        return closed or f"{name} {first} held {self.loads.of(first)} of at most {bound}"
 
     def _in_overflow(self, barred: frozenset[str]) -> Placement | None:
         """A place in the lane that any worker empties when it has nothing else to do."""
         if not self._overflow or not self.shared_lanes or barred:
             return None
         has_room = self.loads.of(OVERFLOW) < self._shared_bound
-        return Placement(OVERFLOW, Branch.OVERFLOW) if has_room else None
+        return Placement(OVERFLOW, Branch.OVERFLOW, None, _NO_ROOM) if has_room else None
 
     def _near(self, bucket: int, barred: frozenset[str]) -> Sequence[Lane]:
         """Where the question may go before it is sent far away, the best first."""
@@ -171,7 +209,7 @@ class Assigner:
         self._turn = (self._turn + 1) % len(members)
         return (members[(self._turn + step) % len(members)] for step in range(len(members)))
 
-    def _least(self, bound: int, barred: frozenset[str]) -> Placement | None:
+    def _least(self, bound: int, barred: frozenset[str]) -> Lane | None:
         """The emptier of two random channels; if chance finds only full ones, the emptiest of all."""
         members = [lane for lane in self.ring.members if lane.source not in barred] if barred else self.ring.members
         if not members:
@@ -179,6 +217,6 @@ class Assigner:
         for _ in range(_PAIRS):
             lane = min(self._rng.choice(members), self._rng.choice(members), key=self.loads.of)
             if self.loads.of(lane) < bound:
-                return Placement(lane, Branch.SPILL_LEAST)
+                return lane
         lane = min(members, key=self.loads.of)
-        return Placement(lane, Branch.SPILL_LEAST) if self.loads.of(lane) < self._queue_bound else None
+        return lane if self.loads.of(lane) < self._queue_bound else None

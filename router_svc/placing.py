@@ -22,6 +22,8 @@ from router_svc.watch import Watch
 log = logging.getLogger(__name__)
 _TRIES = 4
 """How often a set is placed anew after the broker named full lanes that looked free."""
+_WORTH_SAYING_MS = 100
+"""A question that was held for so long is told so in its audit."""
 
 
 class Filling:
@@ -186,10 +188,10 @@ class Placer:
     async def _publish(self, chosen: Sequence[tuple[QueuedQuestion, Placement]]) -> bool:
         """One atomic publish. False if lanes were full: they are known as full then, and nothing went in."""
         lanes = [placement.lane for _, placement in chosen]
-        loads = self._assigner.loads
+        loads, now_ms = self._assigner.loads, self._clock()
         try:
             with metrics.ENQUEUE.time():
-                full = await self._bus.enqueue([_addressed(*item) for item in chosen])
+                full = await self._bus.enqueue([_addressed(*item, now_ms) for item in chosen])
         except BaseException:
             # Perhaps they are in: the next poll tells.
             loads.undo(lanes)
@@ -209,5 +211,13 @@ class Placer:
         metrics.WAITING.set(self._line.questions + self._background.questions)
 
 
-def _addressed(question: QueuedQuestion, placement: Placement) -> QueuedQuestion:
-    return msgspec.structs.replace(question, lane=placement.lane, branch=placement.branch.value)
+def _addressed(question: QueuedQuestion, placement: Placement, now_ms: int) -> QueuedQuestion:
+    """The question with where it goes, and why."""
+    waited = now_ms - question.accepted_ms
+    return msgspec.structs.replace(
+        question,
+        lane=placement.lane,
+        branch=placement.branch.value,
+        home=str(placement.home) if placement.home else "",
+        placement=f"{placement.why}; placed after {waited} ms" if waited >= _WORTH_SAYING_MS else placement.why,
+    )

@@ -44,7 +44,9 @@ async def test_every_question_is_answered_as_if_it_were_alone() -> None:
 async def test_an_outcome_says_how_it_came_about() -> None:
     bus = bus_for(settings_with())
     async with worker(bus, model_digest="m"):
-        await submit(bus, [question(1, [1, 2, 3]), question(2, [1, 2, 3], lane=OVERFLOW, branch="overflow")])
+        placed = {"home": "w1/1", "placement": "home w1/1 held 0 of at most 1"}
+        asked = [question(1, [1, 2, 3], **placed), question(2, [1, 2, 3], lane=OVERFLOW, branch="overflow")]
+        await submit(bus, asked)
         one, two = (await outcomes(bus)).values()
     audit = one.audit
     assert one.id == "q1"
@@ -53,6 +55,7 @@ async def test_an_outcome_says_how_it_came_about() -> None:
     assert one.text_length == len(one.text)
     assert audit.channel == "w1/1"
     assert (audit.worker_id, audit.channel_id, audit.bucket, audit.branch) == ("w1", 1, 3, "home")
+    assert (audit.home, audit.placement) == ("w1/1", "home w1/1 held 0 of at most 1")
     assert (audit.prompt_tokens, audit.attempts, audit.isolation) == (3, 1, "strict")
     assert (audit.backend, audit.variant, audit.model_digest) == ("fake", "fake-1", "m")
     assert audit.forwards == audit.completion_tokens >= 1

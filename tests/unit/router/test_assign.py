@@ -12,6 +12,7 @@ from kev.bus.messages import BACKGROUND, EXPRESS, Lane
 from kev.domain.outcome import Branch
 from kev.domain.question import Priority
 from router_svc.assign import NO_BUCKET, Assigner
+from router_svc.breaker import BreakerLimits
 
 NORMAL = Priority.NORMAL
 
@@ -117,3 +118,44 @@ def test_without_workers_there_is_no_place() -> None:
     assert assigner.assign(1, NORMAL) is None
     assert assigner.assign(NO_BUCKET, NORMAL) is None
     assert assigner.assign(1, Priority.EXPRESS) is None
+
+
+def _why(assigner: Assigner, bucket: int = 5, band: Priority = NORMAL, now: float = 0.0) -> str:
+    placement = assigner.assign(bucket, band, now=now)
+    assert placement is not None
+    assert len(placement.why) < 300
+    return placement.why
+
+
+def test_each_placement_says_why() -> None:
+    assigner = _assigner(workers=4, channels=8)
+    home, second = assigner.ring.near(5, 2)
+    told = [_why(assigner) for _ in range(10)]
+    assert told[0] == f"home {home} held 0 of at most 1"
+    assert told[1] == f"home {home} held 1 of at most 1; {second} held 0, 1 further on the ring"
+    assert told[9].startswith(f"home {home} held 1 of at most 1; the next 8 on the ring were no better; w")
+    assert assigner.assign(5, NORMAL).home == home  # type: ignore[union-attr]
+    assert _why(_assigner(), NO_BUCKET) == "no bucket: channels in turn"
+    assert _why(assigner, band=Priority.EXPRESS) == "priority express: the express lane"
+
+
+def test_an_open_breaker_and_a_full_express_lane_are_named() -> None:
+    assigner = Assigner(
+        load_factor=3.0,
+        queue_bound=64,
+        shared_bound=0,
+        virtual_nodes=16,
+        rng=random.Random(7),
+        breaker=BreakerLimits(depth=2, factor=1.5, open_s=9),
+    )
+    assigner.set_members([Lane("w0", channel) for channel in range(4)], shared_lanes=True)
+    assert [_why(assigner).split(";")[0] for _ in range(3)][2] == "breaker of bucket 5 open"
+    assert _why(assigner, band=Priority.EXPRESS).startswith("the express lane is full or not for this question; ")
+
+
+def test_a_question_in_the_overflow_lane_says_so() -> None:
+    assigner = Assigner(
+        load_factor=1.0, queue_bound=1, shared_bound=2, virtual_nodes=16, rng=random.Random(7), overflow=True
+    )
+    assigner.set_members([Lane("w0", 0)], shared_lanes=True)
+    assert [_why(assigner) for _ in range(2)][1] == "no channel had room: the overflow lane"

@@ -417,3 +417,12 @@ async def test_who_waits_for_room_also_waits_for_the_broker(start: Start, tokeni
         await until(lambda: bus.missed)
         bus.away = False
         assert (await submit).refused_slots == ()
+
+
+async def test_a_queued_question_says_why_it_is_there(bus: MemoryBus, start: Start) -> None:
+    router = await start(bus)
+    await router.submit(batch_of("Why?", "Why?", request_id="t"))
+    first, second = sorted(await taken_from(bus), key=lambda question: question.slot)
+    assert first.home == second.home == str(first.lane)
+    assert first.placement.startswith(f"home {first.home} held 0 of at most ")
+    assert f"{second.lane}" in second.placement
