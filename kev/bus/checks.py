@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kev.bus.messages import Lane, Piece, QueuedQuestion
+from kev.bus.messages import ContextPool, Lane, Piece, QueuedQuestion, digest_of_tokens
 from kev.domain.errors import InvalidArgument
-from kev.domain.ids import SHARED_LANES, is_worker_id
+from kev.domain.ids import SHARED_LANES, is_worker_id, pool_key
 from kev.domain.question import MAX_QUESTIONS
 
 
@@ -28,6 +28,17 @@ def check_lane(lane: Lane) -> None:
     check_source(lane.source)
     if lane.shared != (lane.channel < 0):
         raise InvalidArgument("lane", f"a worker's lane has a channel, a shared one has none: {lane}")
+
+
+def check_pool(pool: ContextPool) -> None:
+    """Raises ``InvalidArgument`` unless key, count and digest are those of the pool's tenant, name and tokens."""
+    info = pool.info
+    if info.key != pool_key(info.tenant, info.name):
+        raise InvalidArgument("pool.key", "the key of the pool's tenant and name")
+    if not pool.token_bytes or len(pool.token_bytes) != 4 * info.tokens:
+        raise InvalidArgument("pool.tokens", f"at least 1, four bytes each; {len(pool.token_bytes)} bytes were given")
+    if info.digest != digest_of_tokens(pool.token_bytes):
+        raise InvalidArgument("pool.digest", "the SHA-256 of the tokens")
 
 
 def unique(questions: Sequence[QueuedQuestion]) -> list[QueuedQuestion]:

@@ -6,6 +6,7 @@ neighbouring versions understand each other during a rolling update.
 
 from __future__ import annotations
 
+import hashlib
 from typing import TypeVar
 
 import msgspec
@@ -76,6 +77,56 @@ class PoolRef(Struct, frozen=True):
     key: str
     digest: str
     tokens: int
+
+
+class PoolInfo(Struct, frozen=True):
+    """What the bus knows of a context pool, without its tokens.
+
+    Attributes:
+        key: Of tenant and name; see ``pool_key``.
+        digest: SHA-256 of the tokens, in hex; see ``digest_of_tokens``.
+        tokens: How many there are.
+        tokenizer_digest: Of the tokenizer that made them.
+        created_ms, expires_ms: Unix milliseconds; 0 for a pool that does not expire.
+    """
+
+    key: str
+    tenant: str
+    name: str
+    digest: str
+    tokens: int
+    tokenizer_digest: str
+    created_ms: int
+    expires_ms: int = 0
+
+    @property
+    def ref(self) -> PoolRef:
+        """What a question holds of it."""
+        return PoolRef(self.key, self.digest, self.tokens)
+
+    def live(self, now_ms: int) -> bool:
+        """Whether it has not expired."""
+        return self.expires_ms == 0 or now_ms < self.expires_ms
+
+
+class ContextPool(Struct, frozen=True):
+    """A context pool: read-only tokens that stand between system prompt and conversation.
+
+    Attributes:
+        token_bytes: Token ids, little-endian int32.
+    """
+
+    info: PoolInfo
+    token_bytes: bytes
+
+    def ids(self) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+        """The tokens, int32 ``[tokens]``."""
+        return np.frombuffer(self.token_bytes, dtype="<i4").astype(np.int32)
+
+
+def digest_of_tokens(token_bytes: bytes) -> str:
+    """A pool's digest: SHA-256 of its little-endian int32 tokens, in hex."""
+    return hashlib.sha256(token_bytes).hexdigest()
 
 
 class QueuedQuestion(Struct, frozen=True):

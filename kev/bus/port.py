@@ -11,7 +11,18 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from kev.bus.messages import CancelHint, Delta, Lane, Manifest, Piece, QueuedQuestion, RequestRecord, WorkerLease
+from kev.bus.messages import (
+    CancelHint,
+    ContextPool,
+    Delta,
+    Lane,
+    Manifest,
+    Piece,
+    PoolInfo,
+    QueuedQuestion,
+    RequestRecord,
+    WorkerLease,
+)
 from kev.domain.outcome import Outcome
 
 
@@ -132,6 +143,29 @@ class Bus(Protocol):
 
     async def on_catch_up(self, texts: Callable[[str], Sequence[Piece]]) -> Subscription:
         """Answers ``catch_up`` for a ``rid`` with what this worker runs of it."""
+
+    # -- context pools (router writes, workers read) --------------------------------
+    async def put_pool(self, pool: ContextPool) -> bool:
+        """Writes a context pool, in place of the one of its key. A reader gets the old one or the new one, whole.
+
+        Returns:
+            Whether there was one of that key.
+
+        Raises:
+            InvalidArgument: key, digest or token count are not the pool's.
+        """
+
+    async def pool(self, key: str) -> ContextPool | None:
+        """The pool of that key as it stands now; None if there is none, it was deleted, or has expired."""
+
+    async def pool_info(self, key: str) -> PoolInfo | None:
+        """The same without its tokens."""
+
+    async def pools(self, tenant: str) -> tuple[PoolInfo, ...]:
+        """A tenant's pools by name, without what has expired. May be a moment behind."""
+
+    async def delete_pool(self, key: str) -> bool:
+        """Ends a pool; whether there was one."""
 
     # -- fleet ---------------------------------------------------------------------
     async def announce(self, lease: WorkerLease) -> None:

@@ -9,6 +9,7 @@ import secrets
 _REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _WORKER_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 REQUEST_ID_ALLOWED = "must be 1 to 128 letters, digits and . _ : -, beginning with a letter or digit"
+POOL_NAME_ALLOWED = REQUEST_ID_ALLOWED
 SHARED_LANES = ("express", "overflow", "background")
 
 
@@ -31,6 +32,16 @@ def rid_of(tenant: str, request_id: str) -> str:
     """The request's key on the bus: a hash, because a raw id could hold
     wildcards or another tenant's name."""
     return hashlib.sha256(f"{tenant}\0{request_id}".encode()).hexdigest()[:32]
+
+
+def pool_key(tenant: str, name: str) -> str:
+    """A context pool's key on the bus: never that of another tenant, nor of a request."""
+    return hashlib.sha256(f"{tenant}\0pool\0{name}".encode()).hexdigest()[:32]
+
+
+def is_pool_name(text: str) -> bool:
+    """Whether ``text`` may name a context pool; the same form as a request id."""
+    return is_request_id(text)
 
 
 def problem_id(rid: str, slot: int) -> str:

@@ -8,8 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from kev.bus.messages import Lane, Manifest, QueuedQuestion, SlotPlan, WorkerLease
-from kev.domain.ids import rid_of
+from kev.bus.messages import (
+    ContextPool,
+    Lane,
+    Manifest,
+    PoolInfo,
+    QueuedQuestion,
+    SlotPlan,
+    WorkerLease,
+    digest_of_tokens,
+)
+from kev.domain.ids import pool_key, rid_of
 from kev.domain.outcome import FinishReason, Outcome, Status
 from kev.domain.question import Isolation, ResultMode, Sampling
 
@@ -89,3 +98,17 @@ def lease(worker_id: str, **changes: Any) -> WorkerLease:
         "max_context": 2048,
     }
     return WorkerLease(**(fields | changes))
+
+
+def pool(name: str, tenant: str = "tests", count: int = 40, start: int = 5, **changes: Any) -> ContextPool:
+    token_bytes = np.arange(start, start + count, dtype="<i4").tobytes()
+    fields: dict[str, Any] = {
+        "key": pool_key(tenant, name),
+        "tenant": tenant,
+        "name": name,
+        "digest": digest_of_tokens(token_bytes),
+        "tokens": count,
+        "tokenizer_digest": "tok",
+        "created_ms": now_ms(),
+    }
+    return ContextPool(PoolInfo(**(fields | changes)), token_bytes)

@@ -7,18 +7,21 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from kev.bus.checks import bells_for, check_source, check_worker, latest_pieces, unique
+from kev.bus.checks import bells_for, check_pool, check_source, check_worker, latest_pieces, unique
 from kev.bus.feed import BusStats, Feed
 from kev.bus.memory.hub import Topic
+from kev.bus.memory.pools import Pools
 from kev.bus.memory.queues import Entry, Queues
 from kev.bus.memory.records import Expiring, Records
 from kev.bus.messages import (
     CancelHint,
+    ContextPool,
     DeadLetter,
     Delta,
     Lane,
     Manifest,
     Piece,
+    PoolInfo,
     QueuedQuestion,
     RequestRecord,
     WorkerLease,
@@ -66,6 +69,7 @@ class MemoryBus:
         self._oldest_s = 0.0
         self._records = Records(s.result_ttl_s)
         self._leases: Expiring[str, WorkerLease] = Expiring(s.lease_s)
+        self._pools = Pools()
         self._dead: Expiring[tuple[str, int], DeadLetter] = Expiring(s.dead_letter_ttl_s)
         self._bells: Topic[str] = Topic()
         self._cancels: Topic[CancelHint] = Topic()
@@ -191,6 +195,33 @@ class MemoryBus:
         """See ``Bus.on_catch_up``."""
         self._time()
         return _TextsListener(self._texts, texts)
+
+    # -- context pools -------------------------------------------------------------
+    async def put_pool(self, pool: ContextPool) -> bool:
+        """See ``Bus.put_pool``."""
+        self._time()
+        check_pool(pool)
+        return self._pools.put(pool, self._now_ms())
+
+    async def pool(self, key: str) -> ContextPool | None:
+        """See ``Bus.pool``."""
+        self._time()
+        return self._pools.get(key, self._now_ms())
+
+    async def pool_info(self, key: str) -> PoolInfo | None:
+        """See ``Bus.pool_info``."""
+        pool = await self.pool(key)
+        return None if pool is None else pool.info
+
+    async def pools(self, tenant: str) -> tuple[PoolInfo, ...]:
+        """See ``Bus.pools``."""
+        self._time()
+        return self._pools.of(tenant, self._now_ms())
+
+    async def delete_pool(self, key: str) -> bool:
+        """See ``Bus.delete_pool``."""
+        self._time()
+        return self._pools.delete(key, self._now_ms())
 
     # -- fleet ---------------------------------------------------------------------
     async def announce(self, lease: WorkerLease) -> None:

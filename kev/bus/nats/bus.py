@@ -13,11 +13,13 @@ from kev.bus.checks import check_worker
 from kev.bus.feed import BusStats
 from kev.bus.messages import (
     CancelHint,
+    ContextPool,
     DeadLetter,
     Delta,
     Lane,
     Manifest,
     Piece,
+    PoolInfo,
     QueuedQuestion,
     RequestRecord,
     WorkerLease,
@@ -28,6 +30,7 @@ from kev.bus.nats.dead import Dead
 from kev.bus.nats.fleet import Fleet
 from kev.bus.nats.link import Link
 from kev.bus.nats.listening import Listening
+from kev.bus.nats.pools import Pools
 from kev.bus.nats.results import Results
 from kev.bus.nats.stream import Streaming
 from kev.bus.nats.subjects import Names
@@ -54,6 +57,7 @@ class NatsBus:
         self._results = Results(link, names)
         self._streaming = Streaming(link, names, settings, stats)
         self._dead = Dead(link, names)
+        self._pools = Pools(link, names, stats)
         self._fleet = Fleet(link, names, settings.lease_s, stats)
         self._take = Take(link, names, settings, stats, bury=self._dead.bury, ring=self._submit.ring)
 
@@ -179,6 +183,27 @@ class NatsBus:
         listening = await self._streaming.on_catch_up(texts)
         await self._link.flush()
         return listening
+
+    # -- context pools -------------------------------------------------------------
+    async def put_pool(self, pool: ContextPool) -> bool:
+        """See ``Bus.put_pool``."""
+        return await self._pools.put(pool)
+
+    async def pool(self, key: str) -> ContextPool | None:
+        """See ``Bus.pool``."""
+        return await self._pools.get(key)
+
+    async def pool_info(self, key: str) -> PoolInfo | None:
+        """See ``Bus.pool_info``."""
+        return await self._pools.info(key)
+
+    async def pools(self, tenant: str) -> tuple[PoolInfo, ...]:
+        """See ``Bus.pools``."""
+        return await self._pools.of(tenant)
+
+    async def delete_pool(self, key: str) -> bool:
+        """See ``Bus.delete_pool``."""
+        return await self._pools.delete(key)
 
     # -- fleet ---------------------------------------------------------------------
     async def announce(self, lease: WorkerLease) -> None:

@@ -60,6 +60,11 @@ class Link:
         """Whether the broker can be reached right now, as far as is known."""
         return bool(self._client.is_connected)
 
+    @property
+    def max_payload(self) -> int:
+        """Most bytes of one message, as the broker said when it was last reached."""
+        return int(self._client.max_payload)
+
     async def close(self) -> None:
         """Ends the connection and everything that listens."""
         self._ended = True

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
-from collections.abc import Sequence
 from typing import TypeVar
 
 from msgspec import Struct
 
 from kev.bus.messages import Manifest, RequestRecord, decode, encode
 from kev.bus.nats.link import Link
-from kev.bus.nats.replies import ApiError, ended, status_of
+from kev.bus.nats.reading import last_at_leader, last_of_many
+from kev.bus.nats.replies import ApiError
 from kev.bus.nats.subjects import Names
 from kev.domain.errors import BusUnavailable, NotFound
 from kev.domain.outcome import Outcome
@@ -20,7 +18,6 @@ from kev.domain.outcome import Outcome
 T = TypeVar("T", bound=Struct)
 
 _LOST = (10071, 10164)  # somebody else was first; the second one with replicas
-_NO_MESSAGE = 10037
 _IF_NONE = {"Nats-Expected-Last-Subject-Sequence": "0"}
 _TRIES = 4
 _PAUSE_S = 0.05
@@ -111,14 +108,8 @@ class Results:
     # -- reading -------------------------------------------------------------------
     async def _read(self, subject: str, kind: type[T]) -> tuple[int, T] | None:
         """A record and its sequence, from the leader: never stale."""
-        try:
-            answer = await self._link.api(f"STREAM.MSG.GET.{self._stream}", {"last_by_subj": subject})
-        except ApiError as error:
-            if error.err_code != _NO_MESSAGE:
-                raise
-            return None
-        message = answer["message"]
-        return int(message["seq"]), decode(base64.b64decode(message.get("data", "")), kind)
+        found = await last_at_leader(self._link, self._stream, subject)
+        return None if found is None else (found[0], decode(found[1], kind))
 
     async def _exists(self, subject: str) -> bool:
         """Whether there is a record, by the leader; cheaper than reading a large one."""
@@ -127,7 +118,7 @@ class Results:
 
     async def _all(self, rid: str) -> dict[str, tuple[int, bytes]]:
         """All records of a request by subject, with their sequences."""
-        records = await self._many([self._names.results(rid)])
+        records = await last_of_many(self._link, self._stream, [self._names.results(rid)])
         if records is not None:
             return records
         # More than one call may return: ask for the slots by name.
@@ -135,28 +126,6 @@ class Results:
         slots = [] if found is None else [self._names.outcome(rid, plan.slot) for plan in found[1].slots]
         records = {}
         for start in range(0, len(slots), _MOST_SUBJECTS):
-            records |= await self._many(slots[start : start + _MOST_SUBJECTS]) or {}
+            part = slots[start : start + _MOST_SUBJECTS]
+            records |= await last_of_many(self._link, self._stream, part) or {}
         return records
-
-    async def _many(self, subjects: Sequence[str]) -> dict[str, tuple[int, bytes]] | None:
-        """The last record of every subject; None if there are too many for one call.
-
-        The broker ends an answer early when it gets large; then it says up to
-        where it came, and is asked for the rest.
-        """
-        records: dict[str, tuple[int, bytes]] = {}
-        request: dict[str, object] = {"multi_last": list(subjects)}
-        while True:
-            replies = await self._link.gather(f"$JS.API.DIRECT.GET.{self._stream}", json.dumps(request).encode(), ended)
-            if not replies:
-                raise BusUnavailable("the stream of outcomes has no leader")
-            *messages, end = replies
-            if status_of(end) == "413":
-                return None
-            for message in messages:
-                headers = message.headers or {}
-                records[headers["Nats-Subject"]] = (int(headers["Nats-Sequence"]), message.data)
-            rest = end.headers or {}
-            if status_of(end) == "404" or int(rest.get("Nats-Num-Pending", "0")) == 0:
-                return records
-            request |= {"seq": int(rest["Nats-Last-Sequence"]) + 1, "up_to_seq": int(rest["Nats-UpTo-Sequence"])}

@@ -49,6 +49,16 @@ class Names:
         """The stream under that bucket."""
         return f"KV_{self.fleet_bucket}"
 
+    @property
+    def pool_bucket(self) -> str:
+        """The KV bucket of the context pools."""
+        return f"{self.ns}_context"
+
+    @property
+    def pool_stream(self) -> str:
+        """The stream under that bucket."""
+        return f"KV_{self.pool_bucket}"
+
     # -- subjects ------------------------------------------------------------------
     @property
     def queues(self) -> str:
@@ -115,3 +125,16 @@ class Names:
     def beat(self, worker_id: str) -> str:
         """A worker's entry in the fleet bucket; ``*`` for all."""
         return f"$KV.{self.fleet_bucket}.{worker_id}"
+
+    @property
+    def pool_entries(self) -> str:
+        """All entries of the bucket of context pools."""
+        return f"$KV.{self.pool_bucket}.>"
+
+    def pool_record(self, tenant: str, key: str) -> str:
+        """A pool's record; ``tenant`` is a hash, ``*`` stands for any of either."""
+        return f"$KV.{self.pool_bucket}.info.{tenant}.{key}"
+
+    def pool_part(self, key: str, upload: str, number: int | str) -> str:
+        """A part of a pool's tokens; ``*`` for all."""
+        return f"$KV.{self.pool_bucket}.tokens.{key}.{upload}.{number}"

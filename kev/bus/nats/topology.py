@@ -79,7 +79,17 @@ def streams(names: Names, settings: BusSettings) -> tuple[dict[str, Any], ...]:
         "allow_rollup_hdrs": True,
         "deny_delete": True,
     }
-    return (common | queue, limits | result, limits | strike, limits | dead, limits | fleet)
+    pool = {
+        "name": names.pool_stream,
+        "subjects": [names.pool_entries],
+        "discard": "new",
+        "max_msgs_per_subject": 1,
+        "allow_direct": True,
+        "allow_rollup_hdrs": True,
+        "deny_delete": True,
+        "allow_msg_ttl": True,
+    }
+    return (common | queue, *(limits | stream for stream in (result, strike, dead, fleet, pool)))
 
 
 async def ensure_streams(link: Link, names: Names, settings: BusSettings) -> None:

@@ -120,6 +120,17 @@ async def test_a_cancel_reaches_the_workers(desk: Desk, make: ModuleType):
     assert await router.request(rid) is None
 
 
+async def test_a_context_pool_travels_from_the_router_to_the_worker(desk: Desk, make: ModuleType):
+    router, worker = await desk.as_("router"), await desk.as_("inference")
+    pool = make.pool("manual", count=200_000)
+    await router.put_pool(make.pool("manual"))
+    assert await router.put_pool(pool) is True
+    assert await worker.pool(pool.info.key) == pool
+    assert await router.pools("tests") == (pool.info,)
+    assert await router.delete_pool(pool.info.key) is True
+    assert await worker.pool(pool.info.key) is None
+
+
 async def test_the_operator_may_read_dead_letters(desk: Desk, make: ModuleType):
     worker, operator = await desk.as_("inference"), await desk.as_("operator")
     rid = make.new_rid()
@@ -134,6 +145,9 @@ ACTS: dict[str, Callable[[NatsBus, ModuleType, str], Any]] = {
     "take a question": lambda bus, make, rid: bus.take("express"),
     "strike": lambda bus, make, rid: bus.strike(rid, 0),
     "bury": lambda bus, make, rid: bus.dead_letter(make.question(rid, 0, W0), "x", 1),
+    "put a context pool": lambda bus, make, rid: bus.put_pool(make.pool("intruder")),
+    "delete a context pool": lambda bus, make, rid: bus.delete_pool(make.pool("present").info.key),
+    "read a context pool": lambda bus, make, rid: bus.pool(make.pool("present").info.key),
     "beat": lambda bus, make, rid: bus.announce(make.lease("intruder")),
 }
 FORBIDDEN = [
@@ -144,6 +158,11 @@ FORBIDDEN = [
     ("inference", "ask a question"),
     ("inference", "open a request"),
     ("inference", "drop a request"),
+    ("inference", "put a context pool"),
+    ("inference", "delete a context pool"),
+    ("aggregator", "put a context pool"),
+    ("aggregator", "delete a context pool"),
+    ("aggregator", "read a context pool"),
     ("aggregator", "ask a question"),
     ("aggregator", "open a request"),
     ("aggregator", "drop a request"),
@@ -156,6 +175,7 @@ FORBIDDEN = [
 
 @pytest.mark.parametrize(("user", "act"), FORBIDDEN)
 async def test_what_is_anothers_work_is_refused(desk: Desk, make: ModuleType, user: str, act: str):
+    await (await desk.as_("router")).put_pool(make.pool("present"))
     bus = await desk.as_(user)
     bus._link._timeout_s = 0.2  # the broker does not answer a forbidden request: waiting longer tells nothing
     errors = bus.stats.errors
