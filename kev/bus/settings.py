@@ -19,7 +19,7 @@ class BusSettings:
         name: This process's name in the broker's lists of connections.
         user, password, token: Credentials; or ``credentials``, the path of a
             NATS credentials file. None of them is ever printed, nor ``urls``,
-            which may hold some.
+            which may hold some. Replies come to ``_INBOX_<user>.>``.
         tls_ca, tls_cert, tls_key: Paths of PEM files.
         namespace: First word of every subject and stream name; deployments
             that share a broker must differ in it.

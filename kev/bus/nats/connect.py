@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import logging
+import re
 import ssl
 import time
 from collections.abc import Awaitable, Callable
@@ -24,6 +25,8 @@ _OLDEST = (2, 12)
 _PING_S = 10
 _PAYLOAD = 2_000_000
 """Bytes of one message that a full batch with long labels, or a very long answer, may need."""
+_INBOX_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""User names that may stand in a subject; others share the library's own inbox."""
 _RESET = "it closed the connection"
 
 
@@ -151,6 +154,9 @@ def _options(settings: BusSettings, attempt: _Attempt, watcher: Watcher) -> dict
     }
     named = ("user", "password", "token")
     options |= {name: getattr(settings, name) for name in named if getattr(settings, name)}
+    if _INBOX_NAME.fullmatch(settings.user):
+        # Replies come to a place of this user's own, which its permissions can name.
+        options["inbox_prefix"] = f"_INBOX_{settings.user}"
     if settings.credentials:
         options["user_credentials"] = _credentials(settings.credentials)
     if settings.tls_ca or settings.tls_cert:

@@ -184,6 +184,39 @@ async def test_what_is_anothers_work_is_refused(desk: Desk, make: ModuleType, us
     assert bus.stats.errors > errors, "the broker named no violation"
 
 
+@pytest.mark.parametrize("user", ["router", "inference", "aggregator"])
+async def test_replies_of_others_are_neither_heard_nor_forged(desk: Desk, user: str):
+    """Also not those to the shared inbox of clients that name none."""
+    bus = await desk.as_(user)
+    others = {"router", "inference", "aggregator"} - {user}
+    assert bus._link._client.new_inbox().startswith(f"_INBOX_{user}.")
+    for inbox in ("_INBOX", *(f"_INBOX_{other}" for other in others)):
+        for forbidden in (bus._link.listen(f"{inbox}.>", lambda _: None), bus._link.publish(f"{inbox}.x", b"forged")):
+            errors = bus.stats.errors
+            await forbidden
+            await bus._link.flush()
+            assert bus.stats.errors == errors + 1, f"{user} reached {inbox}"
+
+
+async def test_a_worker_answers_a_reader_once_for_each_time_it_asks(desk: Desk):
+    worker, reader = await desk.as_("inference"), await desk.as_("aggregator")
+    heard: list[bytes] = []
+
+    async def answer_twice(message: Any) -> None:
+        await worker._link.publish(message.reply, b"first")
+        await worker._link.publish(message.reply, b"second")
+
+    listening = await worker._link.listen("kev.sync.*", answer_twice)
+    await worker._link.flush()
+    errors = worker.stats.errors
+    replies = await reader._link.gather("kev.sync.x", b"", lambda replies: bool(replies), 5.0)
+    heard += [reply.data for reply in replies]
+    await worker._link.flush()
+    assert heard == [b"first"]
+    assert worker.stats.errors == errors + 1
+    await listening.close()
+
+
 async def test_nobody_comes_in_without_a_password(broker: LocalNats):
     for changes in ({}, {"user": "router", "password": "guess"}, {"user": "nobody", "password": "kev-router"}):
         # The broker may close the connection before its reason is read.
