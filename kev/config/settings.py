@@ -215,6 +215,8 @@ class HttpSettings(Section):
     """Where ``kev serve`` listens."""
     port: Port = 8765
     """Its port; 0 takes a free one."""
+    body_timeout_ms: Milliseconds = 60_000
+    """How long a request's body may take to arrive."""
 
 
 class MetricsSettings(Section):

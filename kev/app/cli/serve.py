@@ -54,4 +54,5 @@ async def _serve(settings: Settings, host: str | None, port: int | None, router:
             door.listen(BACKLOG)  # before the ready line: from then on every connection is taken
             metrics = serve_metrics(settings.metrics)
             say_ready("serve", address=f"{where}:{door.getsockname()[1]}", router=router, metrics=metrics)
-            await serve_http(Counted(create_app(backend, kev_version())), door)
+            app = create_app(backend, kev_version(), body_timeout_s=settings.http.body_timeout_ms / 1000)
+            await serve_http(Counted(app), door)

@@ -29,6 +29,7 @@ LEFT = 499
 """Status of a request whose caller has left: nobody reads it but the access log."""
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     404: {"model": ErrorBody, "description": "No such request"},
+    408: {"model": ErrorBody, "description": "The body did not arrive in time"},
     413: {"model": ErrorBody, "description": "Too large"},
     415: {"model": ErrorBody, "description": "Not JSON"},
     422: {"model": ErrorBody, "description": "A mistake in the request; the fields are named"},
@@ -38,22 +39,26 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 BODY = {"required": True, "content": {"application/json": {"schema": {"$ref": "#/components/schemas/QueryBody"}}}}
 
 
-def create_app(backend: Backend, version: str = "") -> FastAPI:
-    """The application in front of a backend, which stays the caller's to close."""
+def create_app(backend: Backend, version: str = "", *, body_timeout_s: float = 60.0) -> FastAPI:
+    """The application in front of a backend, which stays the caller's to close.
+
+    Args:
+        body_timeout_s: Seconds that a request's body may take to arrive.
+    """
     app = FastAPI(title="Kev", version=version or "0", summary=__doc__, redoc_url=None)
     errors.install(app)
-    app.include_router(_routes(backend))
+    app.include_router(_routes(backend, body_timeout_s))
     _describe_body(app)
     return app
 
 
-def _routes(backend: Backend) -> APIRouter:
+def _routes(backend: Backend, body_timeout_s: float) -> APIRouter:
     routes = APIRouter(responses=PROBLEMS)
 
     @routes.post("/v1/query", response_model=ResultsBody, openapi_extra={"requestBody": BODY}, description=EVENTS_DOC)
     async def ask(request: Request) -> Response:
         try:
-            query = await read_query(request)
+            query = await read_query(request, timeout_s=body_timeout_s)
             frames = backend.ask(query.batch)
             if not query.stream:
                 return JSONResponse(await while_there(request.receive, _whole(backend, frames)))

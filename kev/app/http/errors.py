@@ -52,7 +52,7 @@ class BadBody(Exception):
 
 
 class Refused(Exception):
-    """Refused before the body was looked at: 413, 415."""
+    """Refused before the body was looked at: 408, 413, 415."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -105,7 +105,9 @@ def install(app: FastAPI) -> None:
         return answer(422, ErrorDetail(reason="INVALID_ARGUMENT", message=message, fields=fields))
 
     async def refused(request: Request, error: Refused) -> JSONResponse:
-        return answer(error.status, ErrorDetail(reason=error.reason, message=str(error)))
+        # Nobody reads the rest of that body: the connection ends with this answer.
+        detail = ErrorDetail(reason=error.reason, message=str(error), retryable=error.status == 408)
+        return answer(error.status, detail, {"Connection": "close"})
 
     async def plain(request: Request, error: HTTPException) -> JSONResponse:
         reason = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}.get(error.status_code, "INVALID_ARGUMENT")

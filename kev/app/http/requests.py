@@ -25,12 +25,17 @@ class Query(NamedTuple):
     stream: bool
 
 
-async def read_query(request: Request, most: int = MAX_BODY_BYTES) -> Query:
+async def read_query(request: Request, most: int = MAX_BODY_BYTES, timeout_s: float = 60.0) -> Query:
     """The batch in the body. A long one is read in a thread, so that others do not wait for it.
+
+    Args:
+        most: Bytes that a body may have.
+        timeout_s: Seconds that it may take to arrive.
 
     Raises:
         Refused: 415 for what does not say it is JSON (a web page of somebody
-            else can send anything else unasked), 413 for too much of it.
+            else can send anything else unasked), 413 for too much of it, 408
+            for what does not end.
         BadBody, InvalidArgument: names the field and what is allowed.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -38,7 +43,11 @@ async def read_query(request: Request, most: int = MAX_BODY_BYTES) -> Query:
         raise Refused(
             415, "UNSUPPORTED_MEDIA_TYPE", f"content-type must be application/json, got {kind[:80] or 'none'}"
         )
-    body = await _read(request, most)
+    try:
+        async with asyncio.timeout(timeout_s):
+            body = await _read(request, most)
+    except TimeoutError:
+        raise Refused(408, "TIMEOUT", f"the body did not arrive within {timeout_s:g} s") from None
     try:
         return await asyncio.to_thread(_query, body)
     except ValidationError as error:

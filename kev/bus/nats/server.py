@@ -9,13 +9,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from pathlib import Path
 from types import TracebackType
 from typing import IO
 
 from kev.bus.nats.exec_bound import bound_command
+from kev.bus.nats.scratch import Scratch
 from kev.domain.errors import BusUnavailable
 
 _LISTENING = re.compile(r"Listening for client connections on .*:(\d+)")
@@ -46,7 +46,8 @@ class LocalNats:
 
     Args:
         directory: Holds store, configuration and log; kept at the end. None
-            takes a temporary one, which is removed at the end.
+            takes a temporary one, which is removed at the end, or by the next
+            start of anybody's when this process is killed.
         port: 0 takes a free one; the same again after a restart.
         sync_always: Every write reaches the disk before it is acknowledged, so
             that also a power cut loses nothing; slower.
@@ -63,8 +64,8 @@ class LocalNats:
         include: Path | None = None,
         start_timeout_s: float = 20.0,
     ) -> None:
-        self._temporary = None if directory else tempfile.TemporaryDirectory(prefix="kev-nats-")
-        self.directory = directory or Path(self._temporary.name if self._temporary else "")
+        self._temporary = None if directory else Scratch("kev-nats-")
+        self.directory = directory or (self._temporary.path if self._temporary else Path())
         self.port = port
         self._sync_always = sync_always
         self._include = include
@@ -135,7 +136,7 @@ class LocalNats:
         """Stops the server and removes a temporary directory."""
         self.stop()
         if self._temporary is not None:
-            self._temporary.cleanup()
+            self._temporary.close()
 
     def __enter__(self) -> LocalNats:
         return self.start()

@@ -271,11 +271,11 @@ async def test_health_and_description(http: httpx.AsyncClient, tiers: Tiers) -> 
 
 
 @asynccontextmanager
-async def served(tiers: Tiers) -> AsyncIterator[str]:
+async def served(tiers: Tiers, **options: float) -> AsyncIterator[str]:
     """The app behind a real socket."""
     with listen_on("127.0.0.1", 0) as door:
         door.listen()
-        serving = asyncio.create_task(serve(create_app(tiers), door))
+        serving = asyncio.create_task(serve(create_app(tiers, **options), door))
         try:
             yield f"http://127.0.0.1:{door.getsockname()[1]}"
         finally:
@@ -325,6 +325,18 @@ async def test_a_caller_who_leaves_while_it_sends_its_body_is_no_error_of_ours(
         await writer.wait_closed()
         assert (await client.get("/healthz")).status_code == 200
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_a_body_that_never_ends_is_a_408_and_the_connection_ends(tiers: Tiers) -> None:
+    head = "POST /v1/query HTTP/1.1\r\nhost: kev\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{"
+    async with served(tiers, body_timeout_s=0.1) as url, asyncio.timeout(20):
+        address = httpx.URL(url)
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(head.encode())
+        answer = (await reader.read()).decode()
+        writer.close()
+    assert answer.startswith("HTTP/1.1 408 ")
+    assert json.loads(answer.partition("\r\n\r\n")[2])["error"]["reason"] == "TIMEOUT"
 
 
 async def test_a_busy_port_is_told_in_one_line() -> None:
