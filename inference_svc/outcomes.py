@@ -96,6 +96,7 @@ def _audit(held: Held, end: End, identity: Identity, now: Now) -> Audit:
         worker_id=identity.worker_id,
         channel_id=held.channel if ran else -1,
         bucket=question.bucket,
+        strategy=question.strategy,
         branch=branch_of(question, identity.worker_id),
         accepted_ms=question.accepted_ms,
         started_ms=now.wall_of(started) if ran else 0,

@@ -123,6 +123,7 @@ def digest_of(batch: Batch) -> str:
         "isolation": batch.isolation,
         "mode": batch.mode,
         "max_parallel": batch.max_parallel,
+        **({"strategy": batch.strategy} if batch.strategy else {}),
     }
     text = json.dumps(told, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -11,7 +11,7 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from kev.tokens.chat import ChatFormat, ChatTemplateError, Prompt
 from kev.tokens.tokenizer import Tokenizer
 from router_svc import budget
 from router_svc.admission import Limits, Refusal, check_question
+from router_svc.assign import NO_BUCKET
 from router_svc.normalise import clean, has_content, normalise
 from router_svc.strategies import Bucketing
 
@@ -45,7 +46,7 @@ class Ready:
     prompt: bytes
     prefix_tokens: int
     max_tokens: int
-    bucket: int
+    bucket: int = NO_BUCKET
     warnings: tuple[str, ...] = ()
 
 
@@ -66,15 +67,21 @@ class Preparer:
         self._per_thread.chat = _first_chat(settings, tokenizer)
         self._threads = ThreadPoolExecutor(_THREADS, "prepare")
 
-    async def prepare_all(self, questions: Sequence[Question]) -> list[Ready | Refusal]:
+    async def prepare_all(
+        self, questions: Sequence[Question], bucketing: Bucketing | None = None
+    ) -> list[Ready | Refusal]:
         """One result per question, in order. A long batch has some of the threads at a time: a short one need
-        not wait for its end."""
+        not wait for its end.
+
+        Args:
+            bucketing: The batch's strategy; None takes the deployment's.
+        """
         loop = asyncio.get_running_loop()
         turns = asyncio.Semaphore(_AT_ONCE)
 
         async def prepared(part: list[Question]) -> list[Ready | Refusal]:
             async with turns:
-                return await loop.run_in_executor(self._threads, self._prepare_some, part)
+                return await loop.run_in_executor(self._threads, self._prepare_some, part, bucketing)
 
         parts = await asyncio.gather(*(prepared(part) for part in _chunks(questions)))
         return [result for part in parts for result in part]
@@ -83,8 +90,8 @@ class Preparer:
         """Ends the threads; what was not begun is dropped."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def prepare(self, question: Question) -> Ready | Refusal:
-        """Prepares one question in the calling thread."""
+    def prepare(self, question: Question, bucketing: Bucketing | None = None) -> Ready | Refusal:
+        """Prepares one question in the calling thread; arguments as ``prepare_all``."""
         refusal = check_question(question, self._limits)
         if refusal is not None:
             return refusal
@@ -93,10 +100,13 @@ class Preparer:
             prompt = self._chat().render(messages)
         except ValueError as error:  # the model's template does not take these messages
             return Refusal("invalid", str(error))
-        return self._within_budget(question, prompt, readable, routing_text)
+        ready = self._within_budget(question, prompt, readable)
+        if isinstance(ready, Refusal):
+            return ready
+        return replace(ready, bucket=(bucketing or self._bucketing).bucket(question.routing_key, routing_text))
 
-    def _prepare_some(self, questions: Sequence[Question]) -> list[Ready | Refusal]:
-        return [self.prepare(question) for question in questions]
+    def _prepare_some(self, questions: Sequence[Question], bucketing: Bucketing | None) -> list[Ready | Refusal]:
+        return [self.prepare(question, bucketing) for question in questions]
 
     def _texts(self, question: Question) -> tuple[list[dict[str, str]], str, bool]:
         """The messages as the model reads them, the text to hash, and whether the question has content.
@@ -110,7 +120,7 @@ class Preparer:
         messages[last]["content"] = asked.prompt_text
         return messages, asked.routing_text, has_content(asked.prompt_text)
 
-    def _within_budget(self, question: Question, prompt: Prompt, readable: bool, routing_text: str) -> Ready | Refusal:
+    def _within_budget(self, question: Question, prompt: Prompt, readable: bool) -> Ready | Refusal:
         plan = budget.plan(
             prompt_tokens=len(prompt.tokens),
             question_tokens=prompt.question[1] - prompt.question[0],
@@ -128,7 +138,6 @@ class Preparer:
             prompt=np.asarray(prompt.tokens, dtype="<i4").tobytes(),
             prefix_tokens=prompt.prefix_tokens,
             max_tokens=plan.max_tokens,
-            bucket=self._bucketing.bucket(question.routing_key, routing_text),
             warnings=plan.warnings,
         )
 

@@ -12,7 +12,7 @@ from kev.bus.messages import OVERFLOW, Manifest, Piece, QueuedQuestion, SlotPlan
 from kev.config.settings import Settings
 from kev.domain.ids import problem_id
 from kev.domain.outcome import Audit, FinishReason, Outcome, Status, text_digest
-from kev.domain.question import Batch, Question
+from kev.domain.question import Batch, Question, Strategy
 from router_svc.admission import MAX_LABEL_CHARS, Refusal
 from router_svc.prepare import Ready
 
@@ -77,7 +77,14 @@ def accepted(manifest: Manifest, now_ms: int, latest_ms: int | None) -> Manifest
 
 
 def queued(
-    manifest: Manifest, question: Question, ready: Ready, *, slot: int, max_parallel: int, tokenizer_digest: str
+    manifest: Manifest,
+    question: Question,
+    ready: Ready,
+    *,
+    slot: int,
+    max_parallel: int,
+    tokenizer_digest: str,
+    strategy: Strategy,
 ) -> QueuedQuestion:
     """The question as a worker gets it. Its lane is set when it is placed.
 
@@ -105,6 +112,7 @@ def queued(
         tokenizer_digest=tokenizer_digest,
         id=question.id,
         warnings=ready.warnings,
+        strategy=strategy.value,
     )
 
 

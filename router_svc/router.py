@@ -29,7 +29,7 @@ from router_svc.breaker import BreakerLimits
 from router_svc.placing import Filling, Placer
 from router_svc.prepare import Preparer, Ready
 from router_svc.settling import Settling
-from router_svc.strategies import bucketing
+from router_svc.strategies import Bucketing, Strategies
 from router_svc.tasks import ended, to_the_end
 from router_svc.watch import Watch
 
@@ -100,7 +100,8 @@ class Router:
         route = settings.router
         metrics.configure(route.hash_buckets, settings.bus.queue_bound, settings.aggregator.timeout_ms / 1000)
         self._limits = Limits(settings.isolation.level, route.max_timeout_ms, route.max_text_chars)
-        self._preparer = Preparer(settings, tokenizer, self._limits, bucketing(route))
+        self._strategies = Strategies(route)
+        self._preparer = Preparer(settings, tokenizer, self._limits, self._strategies.of(None))
         self._assigner = Assigner(
             load_factor=route.load_factor,
             queue_bound=settings.bus.queue_bound,
@@ -181,6 +182,7 @@ class Router:
         accepted_ms = self._clock()
         with metrics.counted_submit() as counted:
             check_batch(batch, self._limits)
+            bucketing = await asyncio.to_thread(self._strategies.of, batch.strategy)
             request_id = batch.request_id or new_request_id()
             rid = rid_of(batch.tenant, request_id)
             async with self._one_at_a_time(rid):
@@ -194,7 +196,7 @@ class Router:
                     accepted_ms=accepted_ms,
                     latest_ms=latest_ms,
                 )
-                request = await self._open(batch, wanted, latest_ms, stands)
+                request = await self._open(batch, wanted, bucketing, latest_ms, stands)
                 await self._fill(request)
             counted(request.submitted())
             return request.submitted()
@@ -222,7 +224,12 @@ class Router:
 
     # -- the steps of a submit -----------------------------------------------------
     async def _open(
-        self, batch: Batch, wanted: Manifest, latest_ms: int | None, stands: Callable[[Submitted], None] | None
+        self,
+        batch: Batch,
+        wanted: Manifest,
+        bucketing: Bucketing,
+        latest_ms: int | None,
+        stands: Callable[[Submitted], None] | None,
     ) -> _Request:
         """Prepares the questions and writes the manifest, unless the request is there already."""
         record = await self._bus.request(wanted.rid) if batch.request_id else None
@@ -233,7 +240,7 @@ class Router:
         settled = record.outcomes if record else {}
         open_slots = [slot for slot in range(len(batch.questions)) if slot not in settled]
         with metrics.PREPARE.time():
-            ready = await self._preparer.prepare_all([batch.questions[slot] for slot in open_slots])
+            ready = await self._preparer.prepare_all([batch.questions[slot] for slot in open_slots], bucketing)
         prepared = dict(zip(open_slots, ready, strict=True))
         mine = False
         if record is None:
@@ -266,7 +273,13 @@ class Router:
                 continue
             question = batch.questions[slot]
             queued = records.queued(
-                record.manifest, question, item, slot=slot, max_parallel=parallel, tokenizer_digest=digest
+                record.manifest,
+                question,
+                item,
+                slot=slot,
+                max_parallel=parallel,
+                tokenizer_digest=digest,
+                strategy=self._strategies.name(batch.strategy),
             )
             waiting.append((queued, question.priority))
         refused = {slot for slot, outcome in record.outcomes.items() if outcome.status is Status.REFUSED}

@@ -1,10 +1,13 @@
-"""The bucket of a question. Pure: the same text gets the same bucket in every router."""
+"""The bucket of a question: the same text gets the same bucket in every router."""
 
 from __future__ import annotations
 
+import threading
 from typing import Protocol
 
 from kev.config.settings import RouterSettings
+from kev.config.source import ConfigError
+from kev.domain.errors import NotServed
 from kev.domain.question import Strategy
 from router_svc.assign import NO_BUCKET
 from router_svc.ring import stable_hash
@@ -65,8 +68,46 @@ class SemanticHash:
         return stable_hash(self._salience.key(routing_text)) % self._buckets
 
 
+class Strategies:
+    """The strategies that batches may ask for. The deployment's own is made at once, others when they are first asked
+    for: the word vectors of ``semantic_hash`` take a moment and some memory.
+
+    Raises:
+        NoVectors, BadCodebook: the deployment's own strategy lacks a file.
+    """
+
+    def __init__(self, settings: RouterSettings) -> None:
+        self._settings = settings
+        self._made = {settings.strategy: bucketing(settings)}
+        self._lock = threading.Lock()
+
+    def of(self, asked: Strategy | None) -> Bucketing:
+        """The strategy that a batch asks for, or the deployment's. From any thread; may read files.
+
+        Raises:
+            NotServed: this deployment lacks what the strategy needs; names it.
+        """
+        strategy = self.name(asked)
+        if strategy is Strategy.LENGTH_AWARE and not self._settings.long_channels:
+            raise NotServed("batch.strategy: length_aware needs long channels; router.long_channels is 0 here")
+        with self._lock:
+            if strategy not in self._made:
+                self._made[strategy] = self._make(strategy)
+            return self._made[strategy]
+
+    def name(self, asked: Strategy | None) -> Strategy:
+        """What ``of`` answers with."""
+        return asked or self._settings.strategy
+
+    def _make(self, strategy: Strategy) -> Bucketing:
+        try:
+            return bucketing(self._settings.model_copy(update={"strategy": strategy}))
+        except ConfigError as error:
+            raise NotServed(f"batch.strategy: {strategy} is not served here: {error}") from error
+
+
 def bucketing(settings: RouterSettings) -> Bucketing:
-    """The strategy that the deployment chose.
+    """The strategy that the settings name.
 
     Raises:
         NoVectors, BadCodebook: ``semantic_hash`` lacks a file; the text says what to do.

@@ -30,6 +30,7 @@ class Remote:
             mode=batch.mode,
             max_parallel=batch.max_parallel,
             request_id=batch.request_id,
+            strategy=batch.strategy,
         )
 
     def stream(self, request_id: str, resume: Iterable[ResumePoint] = ()) -> AsyncGenerator[Frame, None]:

@@ -70,6 +70,7 @@ class AsyncClient:
         mode: str | None = None,
         max_parallel: int | None = None,
         request_id: str = "",
+        strategy: str | None = None,
         **limits: Unpack[Limits],
     ) -> str:
         """Submits a batch; it runs on when the client leaves.
@@ -80,6 +81,8 @@ class AsyncClient:
             mode: Order of the results: ``slot_map``, ``seq_append`` or ``priority``.
             max_parallel: Most of the batch's questions in one forward.
             request_id: For idempotence; empty draws one.
+            strategy: ``round_robin``, ``consistent_hash``, ``semantic_hash`` or ``length_aware``; None takes the
+                deployment's.
             limits: For the queries that name none of their own.
 
         Returns:
@@ -96,6 +99,7 @@ class AsyncClient:
             mode=mode,
             max_parallel=max_parallel,
             request_id=request_id or new_request_id(),
+            strategy=strategy,
             **limits,
         )
         request = router_pb2.SubmitRequest(batch=batch_to(batch))
@@ -137,6 +141,7 @@ class AsyncClient:
         mode: str | None = None,
         max_parallel: int | None = None,
         request_id: str = "",
+        strategy: str | None = None,
         **limits: Unpack[Limits],
     ) -> AsyncGenerator[Frame, None]:
         """Submits a batch and streams its answers. Leaving the iterator cancels
@@ -147,6 +152,7 @@ class AsyncClient:
             mode=mode,
             max_parallel=max_parallel,
             request_id=request_id or new_request_id(),
+            strategy=strategy,
             **limits,
         )
         progress = Progress()

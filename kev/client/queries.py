@@ -13,7 +13,17 @@ from typing import Any, TypedDict, TypeVar, Unpack
 from kev.client import fields
 from kev.domain.errors import InvalidArgument
 from kev.domain.ids import REQUEST_ID_ALLOWED, is_request_id
-from kev.domain.question import MAX_QUESTIONS, Batch, Isolation, Message, Priority, Question, ResultMode, Sampling
+from kev.domain.question import (
+    MAX_QUESTIONS,
+    Batch,
+    Isolation,
+    Message,
+    Priority,
+    Question,
+    ResultMode,
+    Sampling,
+    Strategy,
+)
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -64,6 +74,7 @@ def batch_of(
     max_parallel: int | None = None,
     request_id: str = "",
     tenant: str = "",
+    strategy: str | None = None,
     **defaults: Unpack[Limits],
 ) -> Batch:
     """The batch of a caller's queries; see ``questions_of`` and ``Batch``.
@@ -85,6 +96,7 @@ def batch_of(
         isolation=_member(Isolation, isolation, "isolation"),
         mode=_member(ResultMode, mode, "mode"),
         max_parallel=max_parallel,
+        strategy=_member(Strategy, strategy, "strategy"),
     )
 
 

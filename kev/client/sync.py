@@ -48,12 +48,19 @@ class Client:
         mode: str | None = None,
         max_parallel: int | None = None,
         request_id: str = "",
+        strategy: str | None = None,
         **limits: Unpack[Limits],
     ) -> str:
         """Submits a batch; returns its request id."""
         return self._loop.call(
             self._client.submit(
-                queries, isolation=isolation, mode=mode, max_parallel=max_parallel, request_id=request_id, **limits
+                queries,
+                isolation=isolation,
+                mode=mode,
+                max_parallel=max_parallel,
+                request_id=request_id,
+                strategy=strategy,
+                **limits,
             )
         )
 
@@ -69,12 +76,19 @@ class Client:
         mode: str | None = None,
         max_parallel: int | None = None,
         request_id: str = "",
+        strategy: str | None = None,
         **limits: Unpack[Limits],
     ) -> Generator[Frame, None, None]:
         """Submits a batch and streams its answers; leaving the iterator cancels what is unfinished."""
         return self._loop.iterate(
             lambda: self._client.ask(
-                queries, isolation=isolation, mode=mode, max_parallel=max_parallel, request_id=request_id, **limits
+                queries,
+                isolation=isolation,
+                mode=mode,
+                max_parallel=max_parallel,
+                request_id=request_id,
+                strategy=strategy,
+                **limits,
             )
         )
 

@@ -101,6 +101,10 @@ class RouterSettings(Section):
     """Least depth of that queue in means."""
     breaker_open_ms: Annotated[int, Field(ge=1)] = 2_000
     """How long an open breaker keeps questions from the home."""
+    long_tokens: Count = 512
+    """A question with so many prompt tokens of its own is long; system prompt and ``max_tokens`` do not count."""
+    long_channels: Annotated[int, Field(ge=0, le=1023)] = 0
+    """How many of a worker's channels take long questions only, and all of them; 0 makes no difference of length."""
     max_parallel_queries: Count = 32
     """Most channels in one forward."""
     channel_pool_size: Annotated[int, Field(ge=1, le=1024)] = 32
@@ -117,6 +121,16 @@ class RouterSettings(Section):
     """Longest time a question may ask for."""
     max_text_chars: Count = 1_000_000
     """Longest question, characters; longer ones are refused before they are tokenised."""
+
+    @model_validator(mode="after")
+    def _lanes(self) -> RouterSettings:
+        if self.long_channels >= self.channel_pool_size:
+            raise ValueError(
+                f"long_channels must be below channel_pool_size ({self.channel_pool_size}), got {self.long_channels}"
+            )
+        if self.strategy is Strategy.LENGTH_AWARE and not self.long_channels:
+            raise ValueError("strategy length_aware needs long_channels of at least 1")
+        return self
 
 
 class InferenceSettings(Section):

@@ -13,7 +13,7 @@ import msgspec
 from kev.app.backend import Backend
 from kev.domain.errors import BusUnavailable, Overloaded
 from kev.domain.ids import new_request_id
-from kev.domain.question import Batch, Isolation, Question
+from kev.domain.question import Batch, Question
 from kev.domain.result import PENDING, SlotResult
 
 BATCH = 64
@@ -39,27 +39,28 @@ async def run_questions(
     questions: Sequence[Question],
     mode: RunMode,
     ended: Ended,
-    *,
-    isolation: Isolation | None = None,
-    max_parallel: int | None = None,
+    whole: Batch | None = None,
 ) -> AsyncGenerator[SlotResult, None]:
     """Results in the order of the questions, with slots numbered over all of them.
 
     Args:
         ended: Called when a slot ends, in the order of their ends, for a progress bar.
+        whole: A batch whose options (isolation, strategy …) every batch of them has.
 
     Raises:
         KevError: the backend cannot go on.
     """
     size, most = (1, 1) if mode is RunMode.SINGLE else (BATCH, IN_FLIGHT)
-    parallel = 1 if mode is RunMode.SINGLE else max_parallel
+    whole = whole or Batch(())
+    if mode is RunMode.SINGLE:
+        whole = msgspec.structs.replace(whole, max_parallel=1)
     running: deque[asyncio.Task[list[SlotResult]]] = deque()
     try:
         for first in range(0, len(questions), size):
             if len(running) == most:
                 for result in await running.popleft():
                     yield result
-            batch = Batch(tuple(questions[first : first + size]), isolation=isolation, max_parallel=parallel)
+            batch = msgspec.structs.replace(whole, questions=tuple(questions[first : first + size]))
             running.append(asyncio.create_task(_run_batch(backend, batch, first, ended)))
         while running:
             for result in await running.popleft():

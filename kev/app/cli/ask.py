@@ -31,6 +31,7 @@ def register(app: typer.Typer) -> None:
         max_tokens: options.MaxTokens = None,
         timeout_ms: options.TimeoutMs = None,
         isolation: options.Isolation = None,
+        strategy: options.Strategy = None,
         temperature: options.Temperature = None,
         seed: options.Seed = None,
         config: options.Config = None,
@@ -41,7 +42,7 @@ def register(app: typer.Typer) -> None:
 
         async def work() -> int:
             settings = options.settings_of(config, sets)
-            return await _ask(settings, router, batch_of(questions, isolation=isolation, **limits))
+            return await _ask(settings, router, batch_of(questions, isolation=isolation, strategy=strategy, **limits))
 
         run_command(work)
 

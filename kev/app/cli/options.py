@@ -23,6 +23,10 @@ Router = Annotated[
 MaxTokens = Annotated[int | None, typer.Option("--max-tokens", min=1, help="Most new tokens of an answer.")]
 TimeoutMs = Annotated[int | None, typer.Option("--timeout-ms", min=1, help="A question's time, milliseconds.")]
 Isolation = Annotated[str | None, typer.Option("--isolation", help="strict, shared or loose.")]
+Strategy = Annotated[
+    str | None,
+    typer.Option("--strategy", help="round_robin, consistent_hash, semantic_hash or length_aware."),
+]
 Temperature = Annotated[float | None, typer.Option("--temperature", help="0 is greedy; at most 2.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Fixes the random stream of sampled answers.")]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -19,7 +19,7 @@ from kev.app.cli.running import FAILED, run_command
 from kev.app.compose import opened_backend
 from kev.client.queries import batch_of
 from kev.config.settings import Settings
-from kev.domain.question import Isolation, Question
+from kev.domain.question import Batch, Question
 
 Out = Annotated[Path | None, typer.Option("--out", help="The result file, JSON lines; else standard output.")]
 Audit = Annotated[Path | None, typer.Option("--audit", help="Everything about every slot, JSON lines.")]
@@ -40,6 +40,7 @@ def register(app: typer.Typer) -> None:
         max_tokens: options.MaxTokens = None,
         timeout_ms: options.TimeoutMs = None,
         isolation: options.Isolation = None,
+        strategy: options.Strategy = None,
         max_parallel: Annotated[
             int | None, typer.Option("--max-parallel", min=1, help="Most of the questions in one forward.")
         ] = None,
@@ -58,7 +59,8 @@ def register(app: typer.Typer) -> None:
         async def work() -> int:
             settings = options.settings_of(config, sets)
             limits.setdefault("timeout_ms", settings.router.max_timeout_ms)
-            plan = Plan(read_questions(file, **limits), mode, _isolation(isolation), max_parallel)
+            whole = batch_of("?", isolation=isolation, max_parallel=max_parallel, strategy=strategy)
+            plan = Plan(read_questions(file, **limits), mode, whole)
             return await _run(settings, router, plan, out, audit)
 
         run_command(work)
@@ -66,12 +68,11 @@ def register(app: typer.Typer) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to ask, and how."""
+    """What to ask, and how: ``whole`` is a batch whose options hold for all of them."""
 
     questions: Sequence[Question]
     mode: RunMode
-    isolation: Isolation | None
-    max_parallel: int | None
+    whole: Batch
 
 
 async def _run(settings: Settings, router: str, plan: Plan, out: Path | None, audit: Path | None) -> int:
@@ -84,8 +85,7 @@ async def _run(settings: Settings, router: str, plan: Plan, out: Path | None, au
         audits = stack.enter_context(Lines("--audit", audit)) if audit else None
         async with opened_backend(settings, router) as backend:
             with RunProgress(len(plan.questions)) as progress:
-                options_: dict[str, Any] = {"isolation": plan.isolation, "max_parallel": plan.max_parallel}
-                running = run_questions(backend, plan.questions, plan.mode, progress.ended, **options_)
+                running = run_questions(backend, plan.questions, plan.mode, progress.ended, plan.whole)
                 async with aclosing(running):
                     async for result in running:
                         results.write(result_line(result))
@@ -93,7 +93,3 @@ async def _run(settings: Settings, router: str, plan: Plan, out: Path | None, au
                             audits.write(audit_line(result))
             sys.stderr.write(progress.summary() + "\n")
     return 0 if progress.all_answered else FAILED
-
-
-def _isolation(word: str | None) -> Isolation | None:
-    return batch_of("?", isolation=word).isolation

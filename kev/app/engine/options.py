@@ -16,9 +16,12 @@ class Options(Limits, total=False):
         mode: Order of the results: ``slot_map``, ``seq_append`` or ``priority``.
         max_parallel: Most of the batch's questions in one forward.
         request_id: For idempotence; empty draws one.
+        strategy: ``round_robin``, ``consistent_hash``, ``semantic_hash`` or ``length_aware``; None takes the
+            deployment's.
     """
 
     isolation: str | None
     mode: str | None
     max_parallel: int | None
     request_id: str
+    strategy: str | None

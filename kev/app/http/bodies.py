@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, model_validator
 
 from kev.client.queries import batch_of
-from kev.domain.question import MAX_QUESTIONS, Batch, Isolation, Priority, ResultMode
+from kev.domain.question import MAX_QUESTIONS, Batch, Isolation, Priority, ResultMode, Strategy
 
 Whole = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Seed = Annotated[int, Field(ge=0, le=2**64 - 1)]
@@ -83,6 +83,7 @@ class QueryBody(Body):
     isolation: Annotated[Isolation | None, Field(strict=False)] = None
     mode: Annotated[ResultMode | None, Field(strict=False, description="The order of the results.")] = None
     max_parallel: Annotated[int, Field(ge=1, le=2**32 - 1)] | None = None
+    strategy: Annotated[Strategy | None, Field(strict=False, description="How questions get their channels.")] = None
     request_id: str = Field("", description="For idempotence: the same id with the same batch runs once.")
     max_tokens: Whole | None = Field(None, description="For questions that name none.")
     timeout_ms: Whole | None = Field(None, description="For questions that name none.")

@@ -17,7 +17,7 @@ from kev.app.batchfile.run import BATCH, IN_FLIGHT, TRIES_BEFORE, RunMode, run_q
 from kev.app.batchfile.write import audit_line, result_line
 from kev.domain.errors import BusUnavailable, InvalidArgument, Overloaded
 from kev.domain.outcome import Audit
-from kev.domain.question import Batch, Question
+from kev.domain.question import Batch, Question, Strategy
 from kev.domain.result import Frame, ResumePoint, SlotResult
 
 
@@ -178,10 +178,10 @@ async def test_slots_are_numbered_over_the_file_and_come_in_its_order(mode: RunM
 
 async def test_a_long_file_goes_in_batches_a_few_at_a_time() -> None:
     backend = FakeBackend()
-    await run(backend, 4 * BATCH + 1, RunMode.BATCHED, max_parallel=7)
+    await run(backend, 4 * BATCH + 1, RunMode.BATCHED, whole=Batch((), max_parallel=7, strategy=Strategy.ROUND_ROBIN))
     assert [len(batch.questions) for batch in backend.batches] == [BATCH] * 4 + [1]
     assert backend.most_running == IN_FLIGHT
-    assert {batch.max_parallel for batch in backend.batches} == {7}
+    assert {(batch.max_parallel, batch.strategy) for batch in backend.batches} == {(7, Strategy.ROUND_ROBIN)}
 
 
 async def test_single_asks_one_question_a_forward_one_after_the_other() -> None:

@@ -75,10 +75,24 @@ def test_ask_prints_the_answers_in_the_order_of_the_questions(kev: Invoke) -> No
 
 
 def test_ask_with_one_question_prints_the_answer_alone(kev: Invoke, backend: EchoBackend) -> None:
-    done = kev("ask", "abc", "--max-tokens", "7", "--isolation", "strict", "--temperature", "0.5", "--seed", "3")
+    done = kev(
+        "ask",
+        "abc",
+        "--max-tokens",
+        "7",
+        "--isolation",
+        "strict",
+        "--temperature",
+        "0.5",
+        "--seed",
+        "3",
+        "--strategy",
+        "round_robin",
+    )
     assert done.stdout == "cba\n"
     (question,) = backend.batches[0].questions
     assert (question.max_tokens, question.sampling.seed, backend.batches[0].isolation) == (7, 3, "strict")
+    assert backend.batches[0].strategy == "round_robin"
 
 
 def test_ask_says_what_was_not_answered_and_fails(kev: Invoke) -> None:
@@ -135,6 +149,10 @@ def test_a_full_disk_is_one_clear_line(kev: Invoke, option: str) -> None:
     ("arguments", "line"),
     [
         (["run", "absent.jsonl"], "error: absent.jsonl: cannot be read (No such file or directory)"),
+        (
+            ["run", "-", "--strategy", "best"],
+            "error: strategy: must be one of round_robin, consistent_hash, semantic_hash, length_aware",
+        ),
         (["run", "-", "--isolation", "weak"], "error: isolation: must be one of strict, shared, loose"),
         (["run", "-", "--out", "no/such/place"], "error: --out no/such/place: cannot be written"),
         (["run", "-", "--out", "r.jsonl", "--audit", "./r.jsonl"], "error: --audit r.jsonl: must be another file"),

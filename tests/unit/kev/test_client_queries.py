@@ -144,6 +144,7 @@ def test_a_batch() -> None:
     assert (batch.isolation, batch.mode, batch.max_parallel) == (Isolation.SHARED, ResultMode.SEQ_APPEND, 2)
     assert (batch.request_id, batch.tenant) == ("r-1", "t")
     assert batch_of("a").isolation is None
+    assert (batch_of("a", strategy="length_aware").strategy, batch_of("a").strategy) == ("length_aware", None)
 
 
 @pytest.mark.parametrize(
@@ -153,6 +154,7 @@ def test_a_batch() -> None:
         ({"queries": ["x"] * 1001}, "queries"),
         ({"queries": 5}, "queries"),
         ({"queries": "x", "isolation": "none"}, "isolation"),
+        ({"queries": "x", "strategy": "none"}, "strategy"),
         ({"queries": "x", "mode": "any"}, "mode"),
         ({"queries": "x", "max_parallel": 0}, "max_parallel"),
         ({"queries": "x", "request_id": "a b"}, "request_id"),

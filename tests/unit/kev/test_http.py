@@ -157,6 +157,7 @@ async def test_a_request_can_be_polled_waited_for_and_cancelled(http: httpx.Asyn
         (b'{"queries": [{"text": "a", "stop": "x"}]}', "queries[0].stop"),
         (b'{"queries": [{"text": "a", "priority": "urgent"}]}', "queries[0].priority"),
         (b'{"queries": ["a"], "isolation": "weak"}', "isolation"),
+        (b'{"queries": ["a"], "strategy": "best"}', "strategy"),
         (b'{"queries": ["a"], "mode": 1}', "mode"),
         (b'{"queries": ["a"], "max_parallel": 0}', "max_parallel"),
         (b'{"queries": ["a"], "timeout_ms": -1}', "timeout_ms"),

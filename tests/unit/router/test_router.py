@@ -7,16 +7,17 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from router_lab import answer_one, batch_of, lease, many, taken_from, until
 
 from kev.bus.memory import MemoryBus
 from kev.bus.messages import Lane, Manifest, Piece, QueuedQuestion
 from kev.bus.settings import BusSettings
-from kev.domain.errors import AlreadyUsed, BusUnavailable, InvalidArgument, NotFound, Overloaded
+from kev.domain.errors import AlreadyUsed, BusUnavailable, InvalidArgument, NotFound, NotServed, Overloaded
 from kev.domain.ids import rid_of
 from kev.domain.outcome import FinishReason, Outcome, Status
-from kev.domain.question import Batch, Message, Priority, Question, Sampling
+from kev.domain.question import Batch, Message, Priority, Question, Sampling, Strategy
 from kev.domain.result import Submitted
 from kev.tokens.tokenizer import Tokenizer
 from router_svc.router import Router, wall_ms
@@ -341,8 +342,8 @@ async def test_a_questions_time_begins_when_its_batch_is_prepared(bus: MemoryBus
     prepare = router._preparer.prepare_all
     ended: list[int] = []
 
-    async def slowly(questions: Sequence[Question]) -> Any:
-        ready = await prepare(questions)
+    async def slowly(questions: Sequence[Question], bucketing: Any) -> Any:
+        ready = await prepare(questions, bucketing)
         await asyncio.sleep(0.02)
         ended.append(wall_ms())
         return ready
@@ -368,6 +369,18 @@ async def test_equal_questions_share_a_home_and_a_key_overrides_the_text(bus: Me
     buckets = {(question.request_id, question.slot): question.bucket for question in await taken_from(bus)}
     assert buckets["t", 0] != buckets["t", 2]
     assert buckets["k", 0] == buckets["k", 1]
+
+
+async def test_a_batch_chooses_its_strategy_and_its_questions_say_so(bus: MemoryBus, start: Start) -> None:
+    router = await start(bus)
+    await router.submit(msgspec.structs.replace(many(2), strategy=Strategy.ROUND_ROBIN))
+    await router.submit(many(1, request_id="r2"))
+    found = {(question.request_id, question.strategy, question.bucket >= 0) for question in await taken_from(bus)}
+    assert found == {("r1", "round_robin", False), ("r2", "consistent_hash", True)}
+    with pytest.raises(NotServed, match=r"batch\.strategy"):
+        await router.submit(msgspec.structs.replace(many(1, "r3"), strategy=Strategy.LENGTH_AWARE))
+    with pytest.raises(AlreadyUsed):
+        await router.submit(many(2))
 
 
 async def test_queue_puts_what_has_no_room_into_the_overflow_lane(bus: MemoryBus, start: Start) -> None:

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from kev.config.settings import RouterSettings
+from kev.domain.errors import NotServed
 from kev.domain.question import Strategy
 from router_svc.assign import NO_BUCKET
 from router_svc.semantic.codebook import BadCodebook, Codebook
 from router_svc.semantic.fit import fit
 from router_svc.semantic.salience import Salience
 from router_svc.semantic.table import Table
-from router_svc.strategies import SemanticHash, bucketing
+from router_svc.strategies import SemanticHash, Strategies, bucketing
 
 BUCKETS = 8
 ALIKE = [
@@ -114,3 +115,19 @@ def test_a_codebook_that_does_not_fit_is_refused_by_name(table: Table, tmp_path:
 def test_too_few_questions_are_refused(table: Table) -> None:
     with pytest.raises(ValueError, match="at least 16 different questions"):
         fit(table, ["one", "two"], BUCKETS)
+
+
+def test_a_batch_may_ask_for_another_strategy_than_the_deployments() -> None:
+    strategies = Strategies(RouterSettings(strategy=Strategy.ROUND_ROBIN))
+    assert strategies.of(None).bucket("key", "text") == NO_BUCKET
+    assert strategies.of(Strategy.CONSISTENT_HASH).bucket("key", "text") != NO_BUCKET
+    assert strategies.of(Strategy.CONSISTENT_HASH) is strategies.of(Strategy.CONSISTENT_HASH)
+
+
+def test_a_strategy_that_lacks_something_here_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    strategies = Strategies(RouterSettings())
+    with pytest.raises(NotServed, match=r"batch\.strategy: length_aware needs .* router\.long_channels"):
+        strategies.of(Strategy.LENGTH_AWARE)
+    monkeypatch.setattr("router_svc.semantic.table.find_spec", lambda name: None)
+    with pytest.raises(NotServed, match=r"batch\.strategy: semantic_hash is not served here: .* pip install wordllama"):
+        strategies.of(Strategy.SEMANTIC_HASH)
