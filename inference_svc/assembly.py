@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from inference_svc.audit.log import Audited, unaudited
 from inference_svc.backends.port import Backend
 from inference_svc.clock import Clock
 from inference_svc.core import Core
@@ -65,15 +66,25 @@ def max_context(settings: Settings, backend: Backend) -> int:
 
 
 def core_of(
-    settings: Settings, backend: Backend, tokenizer: Tokenizer, clock: Clock, on_report: Callable[[Report], None]
+    settings: Settings,
+    backend: Backend,
+    tokenizer: Tokenizer,
+    clock: Clock,
+    on_report: Callable[[Report], None],
+    audited: Audited = unaudited,
 ) -> Core:
-    """The core with its scheduler and memory."""
+    """The core with its scheduler and memory.
+
+    Args:
+        audited: Puts the audit log around the backend.
+    """
     memory_limits = MemoryLimits(
         max_context=max_context(settings, backend),
         unified=settings.isolation.kv_cache is KvLayout.UNIFIED,
         share_prefix=settings.isolation.shared_prefix,
     )
-    memory = Memory(PageAllocator(backend.pages), backend.pages, memory_limits)
+    allocator = PageAllocator(backend.pages)
+    memory = Memory(allocator, backend.pages, memory_limits)
     forward_limits = ForwardLimits(settings.router.max_parallel_queries, settings.core.row_budget)
-    desk = Desk(backend, tokenizer, memory, Scheduler(forward_limits, memory), clock)
+    desk = Desk(audited(backend, allocator.view), tokenizer, memory, Scheduler(forward_limits, memory), clock)
     return Core(desk, on_report, clock, settings.core.window_ms / 1000)

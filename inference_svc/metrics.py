@@ -98,6 +98,12 @@ class WorkerMetrics:
         self.self_tests = Gauge(
             "kev_inference_self_test_passed", "Whether packed equalled alone at the start: 1, or 0.", registry=registry
         )
+        self.audit = Counter(
+            "kev_inference_audit_records",
+            "Records of the audit log: written or dropped.",
+            ["result"],
+            registry=registry,
+        )
         for result in ("passed", "failed"):
             self.integrity.labels(result)
 
@@ -142,6 +148,10 @@ class WorkerMetrics:
     def checked(self, result: str, times: int = 1) -> None:
         """Integrity checks of the page tables: ``passed`` or ``failed``."""
         self.integrity.labels(result).inc(times)
+
+    def audited(self, result: str, records: int) -> None:
+        """Records of the audit log: ``written`` or ``dropped``."""
+        self.audit.labels(result).inc(records)
 
     def _set_states(self, phases: Mapping[Phase, int]) -> None:
         for phase in (Phase.PARKED, Phase.PREFILL, Phase.DECODE):

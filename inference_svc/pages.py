@@ -99,6 +99,11 @@ class PageAllocator:
         shared = sorted(page for page, names in self._shared.items() if owner in names)
         return (*self._private.get(owner, ()), *shared)
 
+    def view(self, owner: Hashable) -> tuple[frozenset[int], frozenset[int]]:
+        """All pages of an owner, and those of them that are shared: what an audit compares page tables with."""
+        shared = frozenset(page for page, names in self._shared.items() if owner in names)
+        return shared.union(self._private.get(owner, ())), shared
+
     def writable(self, owner: Hashable, page: int) -> bool:
         """Whether a page is private to this owner."""
         return page in self._private.get(owner, ())

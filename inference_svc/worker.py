@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from inference_svc.assembly import core_of, identity_of, levels_of
+from inference_svc.audit.log import AuditLog
 from inference_svc.backends.port import Backend
 from inference_svc.clock import Clock
 from inference_svc.gate import Gate
@@ -88,7 +89,8 @@ class Worker:
         self._beats = 0
         self._said_down = False
         self.identity = identity_of(settings, backend, tokenizer, worker_id, model_digest)
-        self.core = core_of(settings, backend, tokenizer, self._clock, self._from_core)
+        self._audit = AuditLog(settings.inference, self.identity, self._metrics.audited, self._clock.wall_ms)
+        self.core = core_of(settings, backend, tokenizer, self._clock, self._from_core, self._audit.around)
         self.state = "starting"
         self.self_test_line = "not run"
         self.pages_free = backend.pages
@@ -185,14 +187,20 @@ class Worker:
             await self.serving.close()
         if not await self._core_ended():
             log.error("the model thread hangs in a forward and is left behind")
+        self._audit.end()
+        if not await self._ended(lambda: self._audit.alive):
+            log.error("the audit log cannot be written to its end")
 
     async def _core_ended(self) -> bool:
-        """Looks again and again: a thread to wait in cannot be had any more when the interpreter ends."""
         self.core.end()
+        return await self._ended(lambda: self.core.alive)
+
+    async def _ended(self, alive: Callable[[], bool]) -> bool:
+        """Looks again and again: a thread to wait in cannot be had any more when the interpreter ends."""
         until = self._clock.monotonic() + STOP_S
-        while self.core.alive and self._clock.monotonic() < until:  # noqa: ASYNC110 - a thread's end has no event
+        while alive() and self._clock.monotonic() < until:  # noqa: ASYNC110 - a thread's end has no event
             await asyncio.sleep(0.005)
-        return not self.core.alive
+        return not alive()
 
     @property
     def free(self) -> int:
