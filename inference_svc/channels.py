@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,22 @@ class Phase(StrEnum):
     PREFILL = "prefill"
     DECODE = "decode"
     FINISHED = "finished"
+
+
+class Kind(StrEnum):
+    """What a stored beginning of prompts is, in the order in which they stand in a prompt."""
+
+    SYSTEM = "system"
+    POOL = "pool"
+    BATCH = "batch"
+    CONVERSATION = "conversation"
+
+
+class Part(NamedTuple):
+    """A part of a prompt that its tenant's runs may share; it ends before position ``end``."""
+
+    kind: Kind
+    end: int
 
 
 class ChannelPool:
@@ -67,10 +84,14 @@ class Job:
         channel: Its seat; one job per seat.
         group: Its request: at most ``max_parallel`` jobs of a group are in one forward.
         prompt: Token ids, int32 ``[prompt_tokens]``, at least one.
-        prefix: Leading tokens of the prompt that may be shared, 0 for none.
+        prefix: Leading tokens of the prompt that are the deployment's and may be shared by all, 0 for none.
         max_tokens: Most new tokens.
         alone: It gets forwards of its own.
         scrub: Its pages are zeroed when it leaves.
+        parts: What stands behind ``prefix`` and may be shared by the tenant's runs, ends ascending.
+        tenant: Whose it is. Runs of two tenants share nothing but ``prefix``.
+        keep: Its pages are kept when it leaves, for the tenant's next prompt that begins alike; and it reads such.
+        priority: 0 is first; see ``schedule.HANDICAPS``.
     """
 
     channel: int
@@ -81,6 +102,10 @@ class Job:
     max_parallel: int = 1 << 30
     alone: bool = False
     scrub: bool = True
+    parts: tuple[Part, ...] = ()
+    tenant: Hashable = ""
+    keep: bool = False
+    priority: int = 1
 
 
 class Run:
@@ -96,7 +121,10 @@ class Run:
         forwards: Forwards it took part in.
         parked: It waits for pages, a prefix, or its request's other slots.
         left: It has left its channel.
-        source: The shared prefix that it reads; the memory's own record of it.
+        reused: Leading prompt tokens that were not computed for this run alone.
+        source: The stored beginning that it reads; the memory's own record of it.
+        awaited: The one that it waits for.
+        digests: Of its prompt's full pages, where they were asked for.
     """
 
     def __init__(self, job: Job, arrival: int, limit: int, last: int) -> None:
@@ -110,7 +138,10 @@ class Run:
         self.forwards = 0
         self.parked = True
         self.left = False
+        self.reused = 0
         self.source: object | None = None
+        self.awaited: object | None = None
+        self.digests: tuple[bytes, ...] | None = None
         self._tokens = np.zeros(limit, dtype=np.int32)
         self._tokens[: self.length] = job.prompt
 
@@ -152,6 +183,10 @@ class Run:
     def written_pages(self) -> int:
         """Leading pages of the table that hold something."""
         return min(pages_for(self.done), len(self.table))
+
+    def known(self, count: int) -> Int32Array:
+        """The first ``count`` tokens of prompt and answer, int32 ``[count]``."""
+        return self._tokens[:count]
 
     def tokens(self, count: int) -> Int32Array:
         """The next ``count`` tokens to compute, int32 ``[count]``."""

@@ -1,20 +1,36 @@
-"""Who gets pages: admission by real need, and prefixes that are stored once.
+"""Who gets pages: admission by real need, and context that is stored once.
 
 A run gets all pages that it can come to need before it starts, so a run that
-has started never waits for memory. A shared prefix is filled once by a run of
-its own; its full pages are then read by all, its partial tail is copied.
+has started never waits for memory. The beginning of a prompt is a chain of
+links: the deployment's system prompt, a context pool, a batch's prefix, an
+earlier conversation. A declared link is filled once, by a run of its own, on
+top of the link before it; a conversation is what a finished run left. Full
+pages are read by all (or copied, where no page may be in two tables), a
+partial tail is always copied.
+
+A link is found by its scope and all tokens from position 0 on. The scope of
+the system prompt is the deployment, that of all else is a tenant: two tenants
+never share a page of anything else, were the texts the same.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import NamedTuple
 
 import numpy as np
 
-from inference_svc.channels import Job, Run
-from inference_svc.pages import PageAllocator
+from inference_svc.channels import Job, Kind, Run
+from inference_svc.links import Key, Link, Shelf
+from inference_svc.page_index import page_digests
+from inference_svc.pages import IntegrityError, PageAllocator
 from inference_svc.rows import PAGE_SIZE, Int32Array, pages_for
+
+MOST_FAULTY = 64
+"""Texts remembered as not to be stored, because computing them failed."""
 
 
 class TooBig(ValueError):
@@ -36,14 +52,26 @@ class MemoryLimits:
     Attributes:
         max_context: Most tokens of prompt and answer together.
         unified: Every channel reserves ``max_context`` positions.
-        share_prefix: Whether prefixes are stored once.
-        prefixes: Most prefixes kept.
+        share_prefix: Whether the deployment's prefix is stored once for all.
+        links: Most stored beginnings.
+        copies: A run gets copies of stored pages, so that no page is ever in two tables.
+        context_pages: Most pages of stored beginnings; 0 bounds them by the store alone.
     """
 
     max_context: int
     unified: bool = False
     share_prefix: bool = True
-    prefixes: int = 8
+    links: int = 1024
+    copies: bool = False
+    context_pages: int = 0
+
+
+class _Wish(NamedTuple):
+    """A stored beginning that a run would read."""
+
+    kind: Kind
+    key: Key
+    end: int
 
 
 class Memory:
@@ -52,17 +80,20 @@ class Memory:
     Attributes:
         scrubs: Pages to zero before anything else.
         copies: (source, target) pages to copy after that, before the next forward.
+        lookups: Stored beginnings asked for, by kind and by whether they were there (``hit``) or had to be
+            computed (``miss``).
     """
 
     def __init__(self, allocator: PageAllocator, pages: int, limits: MemoryLimits) -> None:
         self._allocator = allocator
         self._pages = pages
         self._limits = limits
-        self._prefixes: dict[bytes, _Prefix] = {}
-        self._unshared: set[bytes] = set()
+        self._faulty: dict[Key, None] = {}
         self._made = 0
         self.scrubs: list[int] = []
         self.copies: list[tuple[int, int]] = []
+        self.lookups: Counter[tuple[Kind, str]] = Counter()
+        self._shelf = Shelf(allocator, self.scrubs)
 
     @property
     def available(self) -> int:
@@ -71,8 +102,13 @@ class Memory:
 
     @property
     def prefix_pages(self) -> int:
-        """Pages of stored prefixes."""
-        return sum(len(prefix.run.table) for prefix in self._prefixes.values())
+        """Pages of stored beginnings, each counted once."""
+        return self._shelf.pages
+
+    @property
+    def evicted(self) -> Counter[Kind]:
+        """Stored beginnings dropped for room, by kind."""
+        return self._shelf.evicted
 
     def limit_of(self, job: Job) -> int:
         """Most tokens of prompt and answer together.
@@ -82,131 +118,242 @@ class Memory:
         """
         prompt, context = len(job.prompt), self._limits.max_context
         if prompt + 1 > context:
-            raise TooBig(f"the prompt has {prompt} tokens; a channel holds {context}, the answer included")
+            raise TooBig(f"the prompt has {prompt} tokens{_of_pool(job)}; a channel holds {context}, answer included")
         limit = min(prompt + job.max_tokens, context)
         if (need := self._need(limit)) > self._pages:
-            raise TooBig(f"prompt and answer need {need} KV pages; the store has {self._pages}")
+            raise TooBig(f"prompt{_of_pool(job)} and answer need {need} KV pages; the store has {self._pages}")
         return limit
 
     def admit(self, run: Run) -> Admission:
-        """Gives a run its pages, if they are there. With a prefix to share, ``done`` starts after it."""
-        count = self._shareable(run)
-        if count == 0:
-            return self._admit_with(run, None)
-        key = run.job.prompt[:count].tobytes()
-        prefix = self._prefixes.get(key)
-        if prefix is None:
-            return self._open(key, run.job.prompt[:count])
-        return self._admit_with(run, prefix) if prefix.ready else Admission.PREFIX_COMES
+        """Gives a run its pages, if they are there. With something to share, ``done`` starts after it."""
+        wishes = self._wishes(run)
+        done, source = self._deepest(wishes)
+        kept, conversation = self._conversation(run)
+        if kept > done and self._make_room(self._own(run, kept), conversation):
+            return self._attach(run, conversation, kept, wishes)
+        following = next((wish for wish in wishes if wish.end > done), None)
+        if following is not None and not run.job.alone:
+            admission = self._await(run, following, source)
+            if admission is not None:
+                return admission
+        if not self._make_room(self._own(run, done), source):
+            return Admission.NO_ROOM
+        return self._attach(run, source, done, wishes)
 
     def leave(self, run: Run, faulty: bool = False) -> None:
-        """Takes a run's pages back. A faulty run's pages are scrubbed in any case, and its prefix is not used again."""
+        """Takes a run's pages back. A faulty run's pages are scrubbed in any case, and what it read is not used again."""
+        self._stop_waiting(run)
+        source = run.source if isinstance(run.source, Link) else None
+        if run.job.keep and not faulty:
+            self._keep(run, source)
         freed = self._allocator.release(run.job.channel)
         written = set(run.table[: run.written_pages].tolist())
         if run.job.scrub or faulty:
             self.scrubs.extend(page for page in freed if page in written)
-        if isinstance(run.source, _Prefix):
-            run.source.readers -= 1
-            self._retire(run.source, faulty)
+        if source is not None:
+            if faulty:
+                self._shelf.retire(source)
+            self._shelf.release(source)
+            self._supersede(source)
 
     def fills(self) -> list[Run]:
-        """Runs that compute prefixes, not finished yet."""
-        return [prefix.run for prefix in self._prefixes.values() if not prefix.ready]
+        """Runs that compute links, not finished yet."""
+        return [link.fill for link in self._shelf if link.fill is not None and not link.ready]
 
     def drop_fill(self, run: Run) -> None:
-        """Forgets a prefix whose computation failed; from now on every run computes it for itself."""
-        key = next(key for key, prefix in self._prefixes.items() if prefix.run is run)
-        self._drop(key)
-        self._unshared.add(key)
+        """Forgets a link whose computation failed; from now on every run computes it for itself."""
+        for link in self._shelf:
+            if link.fill is run:
+                self._shelf.drop(link)
+                self._faulty[link.key] = None
+                if len(self._faulty) > MOST_FAULTY:
+                    del self._faulty[next(iter(self._faulty))]
 
     def check(self) -> None:
-        """Raises if a page is lost, or in two tables."""
+        """Raises if a page is lost, or in two tables, or a link's table names a page that is not its own."""
         self._allocator.check_integrity()
+        for link in self._shelf:
+            held = set(self._allocator.held(link.owner))
+            if held != set(link.table.tolist()):
+                raise IntegrityError(f"link {link.owner}: its table and its pages differ")
 
+    # -- what is there ---------------------------------------------------------------
+    def _wishes(self, run: Run) -> list[_Wish]:
+        """Declared links of a run that can be stored, ends ascending.
+
+        The last prompt token is always the run's own: its logits are wanted.
+        """
+        job, last = run.job, len(run.job.prompt) - 1
+        wishes: list[_Wish] = []
+        if self._limits.share_prefix and (end := min(job.prefix, last)) > 0:
+            wishes.append(_Wish(Kind.SYSTEM, (None, job.prompt[:end].tobytes()), end))
+        for kind, wanted in job.parts:
+            end = min(wanted, last)
+            if end > (wishes[-1].end if wishes else 0):
+                wishes.append(_Wish(kind, (_scope(job), job.prompt[:end].tobytes()), end))
+        while wishes and (wishes[-1].key in self._faulty or not self._fit(wishes, run)):
+            wishes.pop()
+        return wishes
+
+    def _fit(self, wishes: list[_Wish], run: Run) -> bool:
+        """Whether links and run have room side by side in an empty store."""
+        links, below = 0, 0
+        for wish in wishes:
+            links += pages_for(wish.end) - below
+            below = 0 if self._limits.copies else wish.end // PAGE_SIZE
+        cap = self._limits.context_pages or self._pages
+        return links <= cap and links + self._own(run, wishes[-1].end) <= self._pages
+
+    def _deepest(self, wishes: list[_Wish]) -> tuple[int, Link | None]:
+        """The longest declared link that is ready."""
+        for wish in reversed(wishes):
+            link = self._shelf.find(wish.key)
+            if link is not None and link.ready:
+                return wish.end, link
+        return 0, None
+
+    def _conversation(self, run: Run) -> tuple[int, Link | None]:
+        """The kept conversation that goes furthest along a prompt."""
+        if not run.job.keep:
+            return 0, None
+        if run.digests is None:
+            run.digests = page_digests(run.job.prompt[:-1])
+        return self._shelf.kept(_scope(run.job), run.job.prompt, run.digests)
+
+    # -- what is given ---------------------------------------------------------------
     def _need(self, limit: int) -> int:
         """Pages of a run. The last token of an answer is never computed, so it needs no position."""
         return pages_for(self._limits.max_context if self._limits.unified else limit - 1)
 
-    def _shareable(self, run: Run) -> int:
-        """Prefix tokens to share; the last prompt token is always the run's own, its logits are wanted."""
-        count = min(run.job.prefix, len(run.job.prompt) - 1)
-        full = count // PAGE_SIZE
-        if not self._limits.share_prefix or count < 1 or run.job.prompt[:count].tobytes() in self._unshared:
-            return 0
-        fits = pages_for(count) + self._need(run.limit) - full <= self._pages
-        return count if fits else 0
+    def _own(self, run: Run, done: int) -> int:
+        """Pages that a run needs for itself when ``done`` positions are there."""
+        return self._need(run.limit) - (0 if self._limits.copies else done // PAGE_SIZE)
 
-    def _open(self, key: bytes, tokens: Int32Array) -> Admission:
-        """Starts the computation of a prefix."""
-        need = pages_for(len(tokens))
-        if not self._make_room(need, keep=key, prefixes=1):
-            return Admission.NO_ROOM
-        self._made += 1
-        run = Run(Job(-self._made, ("prefix", self._made), tokens, 0), -1, len(tokens), 0)
-        run.table = self._table(self._allocator.allocate(run.job.channel, need))
-        run.parked = False
-        self._prefixes[key] = _Prefix(run)
-        return Admission.PREFIX_COMES
-
-    def _admit_with(self, run: Run, prefix: _Prefix | None) -> Admission:
-        count = len(prefix.run.job.prompt) if prefix else 0
-        shared = prefix.run.table[: count // PAGE_SIZE].tolist() if prefix else []
-        need = self._need(run.limit) - len(shared)
-        key = run.job.prompt[:count].tobytes()
-        if not self._make_room(need, keep=key):
-            return Admission.NO_ROOM
-        if prefix:
-            if shared:
-                self._allocator.share(run.job.channel, shared)
-            prefix.readers += 1
-            run.source = prefix
-        own = self._allocator.allocate(run.job.channel, need)
-        if prefix and count % PAGE_SIZE:
-            self.copies.append((int(prefix.run.table[count // PAGE_SIZE]), own[0]))
-        run.table = self._table([*shared, *own])
-        run.done = count
+    def _attach(self, run: Run, source: Link | None, done: int, wishes: list[_Wish]) -> Admission:
+        run.table = self._table_on(run.job.channel, source, done, self._own(run, done))
+        run.done = run.reused = done
+        if source is not None:
+            source.readers += 1
+            run.source = source
+            self._shelf.touch(source)
+        self._count(run, source, done, wishes)
+        self._stop_waiting(run)
         return Admission.ADMITTED
 
-    def _make_room(self, need: int, keep: bytes, prefixes: int = 0) -> bool:
-        """Whether ``need`` pages and ``prefixes`` places are free, after dropping idle prefixes if that helps."""
-        idle = [key for key, prefix in self._prefixes.items() if prefix.idle and key != keep]
-        while self._allocator.available < need or len(self._prefixes) + prefixes > self._limits.prefixes:
-            if not idle:
+    def _table_on(self, owner: Hashable, source: Link | None, done: int, own: int) -> Int32Array:
+        """A table of ``own`` new pages that stands on the first ``done`` positions of a link."""
+        full = done // PAGE_SIZE
+        stored = source.table[: pages_for(done)].tolist() if source else []
+        shared = [] if self._limits.copies else stored[:full]
+        if shared:
+            self._allocator.share(owner, shared)
+        given = self._allocator.allocate(owner, own)
+        self.copies += zip(stored[len(shared) :], given, strict=False)
+        return np.array([*shared, *given], dtype=np.int32)
+
+    def _await(self, run: Run, wish: _Wish, source: Link | None) -> Admission | None:
+        """Waits for a link that is being computed, or has it computed; None if there is no room to store it."""
+        link = self._shelf.find(wish.key)
+        if link is None:
+            need = pages_for(wish.end) - (0 if self._limits.copies or source is None else source.end // PAGE_SIZE)
+            if not self._shelf_room(need, source):
+                return None
+            if not self._make_room(need, source):
+                return Admission.NO_ROOM
+            link = self._open(run, wish, source, need)
+        if run.awaited is not link:
+            self._stop_waiting(run)
+        link.waiting.add(run.job.channel)
+        run.awaited = link
+        return Admission.PREFIX_COMES
+
+    def _open(self, run: Run, wish: _Wish, source: Link | None, need: int) -> Link:
+        """Starts the computation of a link, on top of the one before it."""
+        self._made += 1
+        tokens = run.job.prompt[: wish.end].copy()
+        job = Job(-self._made, ("link", self._made), tokens, 0, priority=run.job.priority)
+        fill = Run(job, -1, wish.end, 0)
+        fill.done = source.end if source else 0
+        fill.table = self._table_on(fill.job.channel, source, fill.done, need)
+        fill.parked = False
+        link = Link(fill.job.channel, wish.kind, wish.key, tokens, fill.table, source, fill, opener=run.job.channel)
+        self._shelf.add(link)
+        return link
+
+    def _stop_waiting(self, run: Run) -> None:
+        """What nobody waits for any more is not computed."""
+        link = run.awaited
+        if isinstance(link, Link):
+            run.awaited = None
+            link.waiting.discard(run.job.channel)
+            link.opener = None if link.opener == run.job.channel else link.opener
+            if not link.waiting and not link.ready and not link.retired and self._shelf.find(link.key) is link:
+                self._shelf.drop(link)
+
+    def _count(self, run: Run, source: Link | None, done: int, wishes: list[_Wish]) -> None:
+        """Hits and misses of a run that starts. Whoever had a link computed has missed it."""
+        for wish in wishes:
+            link = self._shelf.find(wish.key)
+            mine = link is not None and link.opener == run.job.channel
+            self.lookups[wish.kind, "hit" if wish.end <= done and not mine else "miss"] += 1
+        if run.job.keep:
+            found = source is not None and source.kind is Kind.CONVERSATION
+            self.lookups[Kind.CONVERSATION, "hit" if found else "miss"] += 1
+
+    # -- room ------------------------------------------------------------------------
+    def _make_room(self, need: int, keep: Link | None) -> bool:
+        """Whether ``need`` pages are free, after dropping idle links if that helps."""
+        while self._allocator.available < need:
+            if not self._shelf.evict(keep):
                 return False
-            self._drop(idle.pop(0))
         return True
 
-    def _drop(self, key: bytes) -> None:
-        self._free(self._prefixes.pop(key))
+    def _shelf_room(self, need: int, keep: Link | None) -> bool:
+        """Whether one more link of ``need`` pages may be stored, after dropping idle ones if that helps."""
+        cap = self._limits.context_pages or self._pages
+        while len(self._shelf) >= self._limits.links or self._shelf.pages + need > cap:
+            if not self._shelf.evict(keep):
+                return False
+        return True
 
-    def _retire(self, prefix: _Prefix, faulty: bool) -> None:
-        """Takes a prefix out of use if a reader found it faulty, and frees it after its last reader."""
-        if faulty and not prefix.retired:
-            prefix.retired = True
-            self._prefixes = {key: one for key, one in self._prefixes.items() if one is not prefix}
-        if prefix.retired and prefix.readers == 0:
-            self._free(prefix)
+    def _keep(self, run: Run, source: Link | None) -> None:
+        """Keeps the full pages that a run computed, as the beginning of a next prompt."""
+        full = run.done // PAGE_SIZE
+        tokens = run.known(full * PAGE_SIZE).copy()
+        digests = page_digests(tokens)
+        scope = _scope(run.job)
+        known, link = self._shelf.kept(scope, tokens, digests)
+        if link is not None and known == len(tokens):
+            self._shelf.touch(link)
+            return
+        fresh = full if self._limits.copies else full - run.reused // PAGE_SIZE
+        if len(tokens) <= run.reused or not self._shelf_room(fresh, source):
+            return
+        self._made += 1
+        owner, table = -self._made, run.table[:full].copy()
+        self._allocator.share(owner, table.tolist())
+        kept = Link(owner, Kind.CONVERSATION, (scope, b""), tokens, table, source)
+        self._shelf.add(kept, digests)
 
-    def _free(self, prefix: _Prefix) -> None:
-        self.scrubs.extend(self._allocator.release(prefix.run.job.channel))
+    def _supersede(self, source: Link) -> None:
+        """Drops a conversation that a longer one has gone on from: that one holds all of it."""
+        if source.kind is not Kind.CONVERSATION or source.retired or source.readers != 1:
+            return
+        for link in self._shelf:
+            if link.parent is source and np.array_equal(link.tokens[: source.end], source.tokens):
+                link.parent = source.parent
+                if source.parent is not None:
+                    source.parent.readers += 1
+                source.readers = 0
+                self._shelf.drop(source)
+                return
 
-    @staticmethod
-    def _table(pages: list[int]) -> Int32Array:
-        return np.array(pages, dtype=np.int32)
+
+def _scope(job: Job) -> Hashable:
+    return ("tenant", job.tenant)
 
 
-@dataclass(slots=True)
-class _Prefix:
-    """A stored prefix: the run that computes it, how many runs read it, and whether it is out of use."""
-
-    run: Run
-    readers: int = 0
-    retired: bool = False
-
-    @property
-    def ready(self) -> bool:
-        return self.run.pending == 0
-
-    @property
-    def idle(self) -> bool:
-        return self.ready and self.readers == 0
+def _of_pool(job: Job) -> str:
+    """How many of a prompt's tokens are its context pool's, for people."""
+    ends = [part.end for part in job.parts if part.kind is Kind.POOL]
+    return f", {ends[0] - job.prefix} of them of its context pool" if ends else ""

@@ -31,8 +31,10 @@ class PageAllocator:
         self.pages = pages
         # Taken from the end, so a page that was just freed is used next: it is still in the cache.
         self._free = list(reversed(range(pages)))
-        self._private: dict[Hashable, list[int]] = {}
+        self._private: dict[Hashable, dict[int, None]] = {}
+        self._owner: dict[int, Hashable] = {}
         self._shared: dict[int, set[Hashable]] = {}
+        self._reads: dict[Hashable, set[int]] = {}
 
     @property
     def available(self) -> int:
@@ -51,7 +53,8 @@ class PageAllocator:
             raise OutOfPages(f"{n} pages wanted, {len(self._free)} of {self.pages} are free")
         given = [self._free.pop() for _ in range(n)]
         if given:
-            self._private.setdefault(owner, []).extend(given)
+            self._private.setdefault(owner, {}).update(dict.fromkeys(given))
+            self._owner.update(dict.fromkeys(given, owner))
         return given
 
     def share(self, owner: Hashable, pages: Sequence[int]) -> None:
@@ -70,6 +73,8 @@ class PageAllocator:
                     continue
                 self._drop_private(page, next(iter(names)))
             self._shared[page] = {*names, owner}
+            for name in self._shared[page]:
+                self._reads.setdefault(name, set()).add(page)
 
     def release(self, owner: Hashable) -> list[int]:
         """Takes back all that an owner holds.
@@ -78,8 +83,10 @@ class PageAllocator:
             The pages that are free now, ascending: those to scrub. Pages that
             others still share are not among them. Empty for an unknown owner.
         """
-        freed = self._private.pop(owner, [])
-        for page in [page for page, names in self._shared.items() if owner in names]:
+        freed = list(self._private.pop(owner, ()))
+        for page in freed:
+            del self._owner[page]
+        for page in self._reads.pop(owner, ()):
             self._shared[page].discard(owner)
             if not self._shared[page]:
                 del self._shared[page]
@@ -92,12 +99,11 @@ class PageAllocator:
         """Who holds a page; nobody for a free one."""
         if page in self._shared:
             return frozenset(self._shared[page])
-        return frozenset(owner for owner, pages in self._private.items() if page in pages)
+        return frozenset((self._owner[page],)) if page in self._owner else frozenset()
 
     def held(self, owner: Hashable) -> tuple[int, ...]:
         """All pages of an owner: private ones in the order given, then shared ones ascending."""
-        shared = sorted(page for page, names in self._shared.items() if owner in names)
-        return (*self._private.get(owner, ()), *shared)
+        return (*self._private.get(owner, ()), *sorted(self._reads.get(owner, ())))
 
     def view(self, owner: Hashable) -> tuple[frozenset[int], frozenset[int]]:
         """All pages of an owner, and those of them that are shared: what an audit compares page tables with."""
@@ -116,7 +122,7 @@ class PageAllocator:
         """
         count = Counter(self._free)
         for pages in self._private.values():
-            count.update(pages)
+            count.update(iter(pages))
         count.update(iter(self._shared))  # the pages: a mapping would be read as counts
         double = sorted(page for page, times in count.items() if times > 1)
         if double:
@@ -124,6 +130,9 @@ class PageAllocator:
         self._complain("lost", set(range(self.pages)) - set(count))
         self._complain("unknown", set(count) - set(range(self.pages)))
         self._complain("shared by nobody", {page for page, names in self._shared.items() if not names})
+        reads = {(page, owner) for owner, pages in self._reads.items() for page in pages}
+        holds = {(page, owner) for page, owners in self._shared.items() for owner in owners}
+        self._complain("in one table and not in the other", {page for page, _ in reads ^ holds})
 
     @staticmethod
     def _complain(what: str, pages: Iterable[int]) -> None:
@@ -132,6 +141,6 @@ class PageAllocator:
 
     def _drop_private(self, page: int, owner: Hashable) -> None:
         pages = self._private[owner]
-        pages.remove(page)
+        del pages[page], self._owner[page]
         if not pages:
             del self._private[owner]

@@ -2,9 +2,11 @@
 
 Runs join and leave between any two forwards. Each forward:
 
-1. Runs that may start get their pages, first come first served.
+1. Runs that may start get their pages, first come first served; a priority
+   is a handicap of so many arrivals.
 2. Seats go to those that were served least recently, at most
    ``channels_per_forward`` of them, so that nobody starves when more are live.
+   A priority is a handicap of so many forwards.
 3. A run that must be alone has the forward to itself.
 4. Decoding runs take one row each; prompts share the rest of the row budget
    chunk by chunk, so a long prompt never stalls the others' decoding.
@@ -19,6 +21,9 @@ from dataclasses import dataclass
 from inference_svc.channels import Job, Phase, Run
 from inference_svc.memory import Admission, Memory
 from inference_svc.rows import Pack, Span
+
+HANDICAPS = (0, 4, 16)
+"""By priority: who counts as served, or as arrived, so much later. Time makes up for it, so nobody starves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +110,7 @@ class Scheduler:
         """The next forward; None when nothing can run. Nothing has advanced until ``advance``."""
         self._admit()
         ready = [run for run in self._runs.values() if not run.parked] + self._memory.fills()
-        ready.sort(key=lambda run: (run.last, run.arrival))
+        ready.sort(key=lambda run: (run.last + HANDICAPS[run.job.priority], run.arrival))
         if not ready:
             return None
         together = (run for run in ready if not run.job.alone)
@@ -128,7 +133,7 @@ class Scheduler:
         """Lets runs start in the order of their arrival. One that finds no room holds back those behind it."""
         started: Counter[Hashable] = Counter()
         room = True
-        for run in self._runs.values():
+        for run in sorted(self._runs.values(), key=_in_line):
             if not run.job.alone:
                 started[run.job.group] += 1
             if run.admitted or (not run.job.alone and started[run.job.group] > run.job.max_parallel):
@@ -158,3 +163,8 @@ class Scheduler:
             if count:
                 left -= count
                 yield Step(run, count, int(count == run.pending and run.job.max_tokens > 0), run.prefilling)
+
+
+def _in_line(run: Run) -> tuple[bool, int]:
+    """Who may start first. Those that have started count first towards their request's number."""
+    return not run.admitted, run.arrival + HANDICAPS[run.job.priority]

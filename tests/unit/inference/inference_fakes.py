@@ -6,6 +6,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -125,7 +126,7 @@ class HandClock(Clock):
 
 
 def make_desk(
-    backend: FakeBackend,
+    backend: Any,
     *,
     channels: int = 8,
     rows: int = 32,
@@ -133,9 +134,10 @@ def make_desk(
     share_prefix: bool = True,
     prefixes: int = 2,
     clock: Clock | None = None,
+    **more: Any,
 ) -> tuple[Desk, Memory]:
     """A desk over the fake model."""
-    limits = MemoryLimits(backend.max_context, unified, share_prefix, prefixes)
+    limits = MemoryLimits(backend.max_context, unified, share_prefix, prefixes, **more)
     memory = Memory(PageAllocator(backend.pages), backend.pages, limits)
     scheduler = Scheduler(ForwardLimits(channels, rows), memory)
     return Desk(backend, FakeTokenizer(), memory, scheduler, clock or HandClock()), memory  # type: ignore[arg-type]

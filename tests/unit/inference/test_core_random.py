@@ -1,51 +1,54 @@
-"""Random arrivals, cancels and deadlines: every slot equals a naive answer, and no page is ever lost."""
+"""Random arrivals, lengths, priorities, cancels, deadlines, levels, layouts and context chains.
+
+Every slot equals its naive answer, no page is ever lost, and no page is read by whom it is not for.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
+from context_lab import Ask, Logits, World, compare, naive_answer
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inference_fakes import EOS, FakeBackend, HandClock, letters, make_desk, naive_tokens
+from inference_fakes import FakeBackend, HandClock, logits_of, make_desk
 
-from inference_svc.channels import Job
-from inference_svc.desk import Desk
-from inference_svc.memory import Memory
-from inference_svc.report import End, Order
-from kev.domain.outcome import FinishReason
+from inference_svc.backends.reference import ReferenceBackend
+from inference_svc.rows import Pack, Span, pages_for
 from kev.domain.question import Sampling
 
-CHANNELS = 6
-PREFIX = [(5 * n) % 40 + 8 for n in range(40)]
-
-
-@dataclass(frozen=True)
-class Ask:
-    """One question, and what happens to it."""
-
-    at: int
-    prompt: tuple[int, ...]
-    prefix: int
-    max_tokens: int
-    sampling: Sampling
-    group: int
-    max_parallel: int
-    alone: bool
-    cancel_after: int | None
-    expire_after: int | None
+CONTEXT = 128
+SYSTEM = [(5 * n) % 40 + 8 for n in range(40)]
+POOLS = [[(7 * n + pool) % 40 + 8 for n in range(60)] for pool in range(2)]
+PREFIXES = [[(11 * n + 3 * batch) % 40 + 8 for n in range(40)] for batch in range(2)]
+LENGTHS = st.sampled_from([0, 0, 1, 15, 16, 17, 33])
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "split": {"copies": True},
+    "unified": {"copies": True, "unified": True},
+    "shared_readonly": {},
+}
 
 
 @st.composite
 def asks(draw: st.DrawFn) -> Ask:
-    prefix = draw(st.sampled_from([0, 0, 1, 15, 16, 17, 33]))
-    own = draw(st.lists(st.integers(8, 47), min_size=1, max_size=20))
+    chain = (draw(LENGTHS), draw(LENGTHS), draw(LENGTHS))
+    pool, batch = draw(st.integers(0, 1)), draw(st.integers(0, 1))
+    turn = draw(st.sampled_from([0, 0, 20, 40]))
+    own = draw(st.lists(st.integers(8, 47), min_size=1, max_size=12))
+    begin = (*SYSTEM[: chain[0]], *POOLS[pool][: chain[1]], *PREFIXES[batch][: chain[2]])
     return Ask(
-        at=draw(st.integers(0, 12)),
-        prompt=(*PREFIX[:prefix], *own),
-        prefix=prefix,
-        max_tokens=draw(st.integers(1, 12)),
+        prompt=(*begin, *([9] * turn), *own)[: CONTEXT - 1],
+        chain=chain,
+        level=draw(st.sampled_from(["strict", "shared", "loose", "loose"])),
+        tenant=draw(st.sampled_from(["a", "a", "b"])),
+        max_tokens=draw(st.integers(1, 24)),
         sampling=draw(st.sampled_from([Sampling(), Sampling(0.9), Sampling(1.5, 6), Sampling(1.0, 0, 0.8)])),
+        at=draw(st.integers(0, 12)),
+        priority=draw(st.integers(0, 2)),
         group=draw(st.integers(0, 2)),
         max_parallel=draw(st.sampled_from([1, 2, 9])),
         alone=draw(st.sampled_from([False, False, False, True])),
@@ -54,79 +57,79 @@ def asks(draw: st.DrawFn) -> Ask:
     )
 
 
-@dataclass
-class World:
-    """Feeds a desk turn by turn, as a worker does."""
-
-    desk: Desk
-    memory: Memory
-    clock: HandClock
-    waiting: list[tuple[int, Ask]]
-    seats: list[int] = field(default_factory=lambda: list(range(CHANNELS)))
-    live: dict[int, tuple[Ask, int, int]] = field(default_factory=dict)
-    ends: dict[int, End] = field(default_factory=dict)
-    texts: dict[int, str] = field(default_factory=dict)
-
-    def turn(self, number: int) -> None:
-        for ticket, ask in [item for item in self.waiting if item[1].at <= number]:
-            if self.seats:
-                self._join(ticket, ask, number)
-        for ticket, (ask, _, begun) in self.live.items():
-            if ask.cancel_after is not None and number - begun >= ask.cancel_after:
-                self.desk.end(ticket, FinishReason.CANCELLED)
-        self.clock.now += 1
-        self.desk.expire()
-        plan = self.desk.plan()
-        if plan is not None:
-            assert sum(step.count for step in plan.steps) <= 24
-            assert len(plan.steps) <= 4
-            self.desk.run(plan)
-        self._read(self.desk.report(plan, 0.0))
-        self.memory.check()
-
-    def _join(self, ticket: int, ask: Ask, number: int) -> None:
-        self.waiting.remove((ticket, ask))
-        channel = self.seats.pop()
-        prompt = np.array(ask.prompt, np.int32)
-        job = Job(channel, ask.group, prompt, ask.max_tokens, ask.prefix, ask.max_parallel, ask.alone)
-        deadline = self.clock.now + ask.expire_after if ask.expire_after is not None else float("inf")
-        self.live[ticket] = (ask, channel, number)
-        self.texts[ticket] = ""
-        self.desk.join(Order(ticket, job, ask.sampling, ticket, deadline))
-
-    def _read(self, report) -> None:  # type: ignore[no-untyped-def]
-        for text in report.texts:
-            assert text.offset == len(self.texts[text.ticket])
-            self.texts[text.ticket] += text.text
-        for end in report.ends:
-            assert end.ticket not in self.ends
-            self.ends[end.ticket] = end
-            self.seats.append(self.live.pop(end.ticket)[1])
+@st.composite
+def layouts(draw: st.DrawFn) -> dict[str, Any]:
+    more = {"share_prefix": draw(st.booleans()), "prefixes": draw(st.sampled_from([1, 3, 100]))}
+    more["context_pages"] = draw(st.sampled_from([0, 0, 6]))
+    return LAYOUTS[draw(st.sampled_from(list(LAYOUTS)))] | more
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(asks(), min_size=1, max_size=12), st.sampled_from([11, 24, 60]), st.booleans())
-def test_every_slot_equals_its_naive_answer(questions: list[Ask], pages: int, share: bool) -> None:
-    clock, backend = HandClock(), FakeBackend(pages=pages)
-    desk, memory = make_desk(backend, channels=4, rows=24, share_prefix=share, clock=clock)
-    world = World(desk, memory, clock, list(enumerate(questions)))
-    number = 0
-    while world.waiting or world.live:
-        world.turn(number)
-        number += 1
-        assert number < 2000, "somebody starves"
-    desk.check()
-    for ticket, ask in enumerate(questions):
-        _compare(world.ends[ticket], world.texts[ticket], ask, ticket)
+def _all_equal(questions: list[Ask], backend: Any, layout: dict[str, Any], logits: Logits, again: bool) -> None:
+    """Runs them, and, with ``again``, what each conversation would say next."""
+    clock = HandClock()
+    desk, memory = make_desk(backend, channels=4, rows=24, clock=clock, **layout)
+    world = World(desk, memory, clock, copies=layout.get("copies", False))
+    for _ in range(2 if again else 1):
+        first = len(world.ends)
+        ends = world.run(questions)
+        naive = [naive_answer(ask, first + number, logits, CONTEXT) for number, ask in enumerate(questions)]
+        for number, answer in enumerate(naive):
+            compare(ends[number], world.texts[first + number], answer)
+        questions = [_next_turn(ask, answer) for ask, answer in zip(questions, naive, strict=True)]
+    assert desk.idle
+    while memory._shelf.evict(None):
+        pass
+    assert memory.available == backend.pages, "somebody still holds a page"
 
 
-def _compare(end: End, streamed: str, ask: Ask, seed: int) -> None:
-    tokens = naive_tokens(ask.prompt, ask.max_tokens, ask.sampling, seed, 128)
-    assert streamed == end.text
-    if end.finish in (FinishReason.CANCELLED, FinishReason.TIMEOUT):
-        assert letters(tokens).startswith(end.text)
-        assert end.tokens <= len(tokens)
-        return
-    assert end.text == letters(tokens)
-    assert end.tokens == len(tokens)
-    assert end.finish is (FinishReason.STOP if tokens[-1] == EOS else FinishReason.LENGTH)
+def _next_turn(ask: Ask, answer: list[int]) -> Ask:
+    prompt = (*ask.prompt, *answer, 8, 9)[: CONTEXT - 2]
+    return Ask(prompt, ask.chain, ask.level, ask.tenant, at=0, sampling=ask.sampling)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(asks(), min_size=1, max_size=12), st.sampled_from([11, 24, 60]), layouts(), st.booleans())
+def test_every_slot_equals_its_naive_answer(
+    questions: list[Ask], pages: int, layout: dict[str, Any], again: bool
+) -> None:
+    _all_equal(questions, FakeBackend(pages=pages), layout, logits_of, again)
+
+
+@pytest.fixture(scope="module")
+def tiny(save_tiny: Callable[..., Path]) -> tuple[ReferenceBackend, Logits]:
+    """A random model, and its logits after a text, all of it computed anew."""
+    folder = save_tiny("llama", vocab_size=48, num_hidden_layers=1)
+    backend = ReferenceBackend.load(folder, pages=48)
+    other = ReferenceBackend.load(folder, pages=pages_for(CONTEXT))
+    table = np.arange(other.pages, dtype=np.int32)
+
+    @lru_cache(None)
+    def logits(context: tuple[int, ...]) -> Any:
+        return other.forward(Pack.of([Span(0, np.array(context, np.int32), 0, table)]))[0]
+
+    return backend, logits
+
+
+@pytest.mark.timeout(300)
+def test_a_random_model_answers_as_it_does_naively(tiny: tuple[ReferenceBackend, Logits]) -> None:
+    backend, logits = tiny
+    backend_of_context = _Bounded(backend)
+
+    @settings(max_examples=25, deadline=None)
+    @given(st.lists(asks(), min_size=2, max_size=6), layouts(), st.booleans())
+    def check(questions: list[Ask], layout: dict[str, Any], again: bool) -> None:
+        _all_equal(questions, backend_of_context, layout, logits, again)
+
+    check()
+
+
+class _Bounded:
+    """A backend with the channels of this test: ``CONTEXT`` positions."""
+
+    max_context = CONTEXT
+
+    def __init__(self, backend: ReferenceBackend) -> None:
+        self._backend = backend
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)

@@ -65,7 +65,7 @@ def test_nonsense_is_refused() -> None:
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda books: books._private["a"].append(books._private["b"][0]), "more than one place"),
+        (lambda books: books._private["a"].update(books._private["b"]), "more than one place"),
         (lambda books: books._free.pop(), "lost"),
         (lambda books: books._free.append(99), "unknown"),
         (lambda books: books._free.append(0), "more than one place"),
