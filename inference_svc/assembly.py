@@ -82,6 +82,8 @@ def core_of(
         max_context=max_context(settings, backend),
         unified=settings.isolation.kv_cache is KvLayout.UNIFIED,
         share_prefix=settings.isolation.shared_prefix,
+        copies=settings.isolation.kv_cache is not KvLayout.SHARED_READONLY,
+        context_pages=settings.isolation.context_pages,
     )
     allocator = PageAllocator(backend.pages)
     memory = Memory(allocator, backend.pages, memory_limits)

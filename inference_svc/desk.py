@@ -113,6 +113,7 @@ class Desk:
         """What happened since the last report."""
         news, self._news = self._news, _News()
         checks, self._checks = self._checks, 0
+        lookups, evicted = self._memory.news()
         return Report(
             texts=tuple(news.texts),
             ends=tuple(news.ends),
@@ -125,6 +126,8 @@ class Desk:
             prefill_rows=sum(step.count for step in plan.steps if step.of_prompt) if plan else 0,
             pages_prefix=self._memory.prefix_pages,
             checks=checks,
+            lookups=lookups,
+            evicted=evicted,
         )
 
     def check(self) -> None:
@@ -202,7 +205,18 @@ class Desk:
         self._scheduler.leave(run, faulty=finish is FinishReason.ERROR)
         now = self._clock.monotonic()
         self._news.ends.append(
-            End(order.ticket, finish, answer.text, answer.tokens, run.forwards, live.started, now, reason, detail)
+            End(
+                ticket=order.ticket,
+                finish=finish,
+                text=answer.text,
+                tokens=answer.tokens,
+                forwards=run.forwards,
+                started=live.started,
+                ended=now,
+                reason=reason,
+                detail=detail,
+                reused=run.reused,
+            )
         )
 
     def _refuse(self, order: Order, finish: FinishReason, reason: str, detail: str) -> None:

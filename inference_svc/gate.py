@@ -7,14 +7,19 @@ from dataclasses import dataclass
 
 from inference_svc.hands import Fate, Held
 from inference_svc.outcomes import Identity, Now, early_end
+from inference_svc.pool_cache import PoolCache, PoolUnusable
 from inference_svc.report import End
+from inference_svc.rows import Int32Array
 from inference_svc.settle import persist
 from kev.bus.port import Bus
 from kev.domain.outcome import FinishReason
+from kev.domain.question import Isolation
 
 MOST_STRIKES = 3
 CRASHED = "crashed"
 """Reason of a question that became a dead letter."""
+CONTEXT_POOL = "context_pool"
+"""Reason of a question whose context pool cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +30,13 @@ class Verdict:
         fate: ``ANSWER`` unless it is dropped or given back.
         end: Its end, if it is decided without a forward.
         alone: It runs in forwards of its own.
+        pool: Tokens of its context pool, None where it names none.
     """
 
     fate: Fate = Fate.ANSWER
     end: End | None = None
     alone: bool = False
+    pool: Int32Array | None = None
 
     @property
     def runs(self) -> bool:
@@ -44,6 +51,7 @@ class Gate:
         self._bus = bus
         self._identity = identity
         self._now = now
+        self._pools = PoolCache(bus)
 
     async def check(self, held: Held) -> Verdict:
         """Reads the outcome first: it covers lost acknowledgements, cancels and double publishes."""
@@ -59,7 +67,17 @@ class Gate:
             return self._final(FinishReason.REFUSED, "empty", "the prompt has no tokens")
         if held.deadline <= self._now().monotonic:
             return self.late()
-        return Verdict()
+        return await self._with_pool(held) if question.pool else Verdict()
+
+    async def _with_pool(self, held: Held) -> Verdict:
+        """Reads a question's context pool, which only ``loose`` may."""
+        question = held.question
+        if question.pool is None or question.isolation is not Isolation.LOOSE:
+            return self._final(FinishReason.REFUSED, CONTEXT_POOL, "a context pool may be read at isolation loose only")
+        try:
+            return Verdict(pool=await self._pools.tokens(question.pool, question.tokenizer_digest))
+        except PoolUnusable as error:
+            return self._final(FinishReason.REFUSED, CONTEXT_POOL, str(error))
 
     async def strike(self, held: Held) -> Verdict:
         """A question that was taken before may have killed its worker: a strike, then alone, then not at all."""

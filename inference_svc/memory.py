@@ -80,8 +80,6 @@ class Memory:
     Attributes:
         scrubs: Pages to zero before anything else.
         copies: (source, target) pages to copy after that, before the next forward.
-        lookups: Stored beginnings asked for, by kind and by whether they were there (``hit``) or had to be
-            computed (``miss``).
     """
 
     def __init__(self, allocator: PageAllocator, pages: int, limits: MemoryLimits) -> None:
@@ -92,7 +90,7 @@ class Memory:
         self._made = 0
         self.scrubs: list[int] = []
         self.copies: list[tuple[int, int]] = []
-        self.lookups: Counter[tuple[Kind, str]] = Counter()
+        self._lookups: Counter[tuple[Kind, str]] = Counter()
         self._shelf = Shelf(allocator, self.scrubs)
 
     @property
@@ -105,10 +103,12 @@ class Memory:
         """Pages of stored beginnings, each counted once."""
         return self._shelf.pages
 
-    @property
-    def evicted(self) -> Counter[Kind]:
-        """Stored beginnings dropped for room, by kind."""
-        return self._shelf.evicted
+    def news(self) -> tuple[Counter[tuple[Kind, str]], Counter[Kind]]:
+        """Since the last call: stored beginnings that runs looked for, by kind and by whether they were there
+        (``hit``) or had to be computed (``miss``); and those that were dropped for room, by kind."""
+        found = self._lookups, self._shelf.evicted
+        self._lookups, self._shelf.evicted = Counter(), Counter()
+        return found
 
     def limit_of(self, job: Job) -> int:
         """Most tokens of prompt and answer together.
@@ -141,7 +141,7 @@ class Memory:
         return self._attach(run, source, done, wishes)
 
     def leave(self, run: Run, faulty: bool = False) -> None:
-        """Takes a run's pages back. A faulty run's pages are scrubbed in any case, and what it read is not used again."""
+        """Takes a run's pages back. A faulty run's are scrubbed in any case, and what it read is not used again."""
         self._stop_waiting(run)
         source = run.source if isinstance(run.source, Link) else None
         if run.job.keep and not faulty:
@@ -295,10 +295,10 @@ class Memory:
         for wish in wishes:
             link = self._shelf.find(wish.key)
             mine = link is not None and link.opener == run.job.channel
-            self.lookups[wish.kind, "hit" if wish.end <= done and not mine else "miss"] += 1
+            self._lookups[wish.kind, "hit" if wish.end <= done and not mine else "miss"] += 1
         if run.job.keep:
             found = source is not None and source.kind is Kind.CONVERSATION
-            self.lookups[Kind.CONVERSATION, "hit" if found else "miss"] += 1
+            self._lookups[Kind.CONVERSATION, "hit" if found else "miss"] += 1
 
     # -- room ------------------------------------------------------------------------
     def _make_room(self, need: int, keep: Link | None) -> bool:

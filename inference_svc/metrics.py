@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from inference_svc.channels import Phase
+from inference_svc.channels import Kind, Phase
 from inference_svc.gate import CRASHED
 from inference_svc.metrics_waits import LabelledHistogram
 from inference_svc.report import End, Report
@@ -86,9 +86,25 @@ class WorkerMetrics:
         self._states_of = _Levels(self.states)
         self.pages = Gauge("kev_inference_kv_pages", "KV pages.", registry=registry)
         self.regions = Gauge(
-            "kev_inference_kv_region_pages", "KV pages: free, of channels, of prefixes.", ["region"], registry=registry
+            "kev_inference_kv_region_pages",
+            "KV pages: free, of channels, of stored context (system prompt, pools, prefixes, conversations).",
+            ["region"],
+            registry=registry,
         )
         self._regions_of = _Levels(self.regions)
+        self.lookups = Counter(
+            "kev_inference_context_lookups",
+            "Stored context that questions looked for: was it there, or computed for them?",
+            ["kind", "result"],
+            registry=registry,
+        )
+        self.evictions = Counter(
+            "kev_inference_context_evictions", "Stored context dropped for room.", ["kind"], registry=registry
+        )
+        for kind in Kind:
+            self.evictions.labels(kind.value)
+            for result in ("hit", "miss"):
+                self.lookups.labels(kind.value, result)
         self.integrity = Counter(
             "kev_inference_integrity_checks",
             "Checks that no page is lost or shared by mistake.",
@@ -120,6 +136,10 @@ class WorkerMetrics:
             self._seconds_of[phase].observe(report.seconds)
         self._set_states(report.phases)
         self._set_regions(free=report.pages_free, prefix=report.pages_prefix)
+        for (kind, result), times in report.lookups.items():
+            self.lookups.labels(kind.value, result).inc(times)
+        for kind, times in report.evicted.items():
+            self.evictions.labels(kind.value).inc(times)
         if report.checks:
             self.checked("passed", report.checks)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from inference_svc.channels import Job, Phase
+from inference_svc.channels import Job, Kind, Phase
 from kev.domain.outcome import FinishReason
 from kev.domain.question import Sampling
 
@@ -44,6 +45,7 @@ class End:
         reason, detail: As in an outcome, for ``error`` and ``refused``.
         tokens: Tokens of the answer.
         started, ended: Monotonic seconds; ``started`` is None if no forward had it.
+        reused: Prompt tokens that were not computed for this run alone.
     """
 
     ticket: int
@@ -55,6 +57,7 @@ class End:
     ended: float
     reason: str = ""
     detail: str = ""
+    reused: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +71,10 @@ class Report:
         seconds: How long it took, sampling included.
         phases: Runs by phase after it.
         pages_free: Free KV pages after it.
-        pages_prefix: KV pages of stored prefixes.
+        pages_prefix: KV pages of stored context.
         checks: Integrity checks of the page tables since the last report.
+        lookups: Stored context that runs looked for since the last report, by kind and ``hit`` or ``miss``.
+        evicted: Stored context dropped for room since the last report, by kind.
     """
 
     texts: tuple[Text, ...]
@@ -83,3 +88,5 @@ class Report:
     prefill_rows: int = 0
     pages_prefix: int = 0
     checks: int = 0
+    lookups: Mapping[tuple[Kind, str], int] = field(default_factory=dict)
+    evicted: Mapping[Kind, int] = field(default_factory=dict)

@@ -21,9 +21,13 @@ from dataclasses import dataclass
 from inference_svc.channels import Job, Phase, Run
 from inference_svc.memory import Admission, Memory
 from inference_svc.rows import Pack, Span
+from kev.bus.messages import BACKGROUND, EXPRESS
 
 HANDICAPS = (0, 4, 16)
 """By priority: who counts as served, or as arrived, so much later. Time makes up for it, so nobody starves."""
+NORMAL = 1
+PRIORITIES = {EXPRESS.source: 0, BACKGROUND.source: 2}
+"""Priority of the questions of a lane; all other lanes are normal."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,17 +8,20 @@ over to ``receive``.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Sequence
 
 from inference_svc.channels import ChannelPool, Job
+from inference_svc.context import full_prompt, keeps_conversation, shared_parts
 from inference_svc.core import Core
 from inference_svc.gate import Gate, Verdict
 from inference_svc.hands import Fate, Hands, Held, Stage
 from inference_svc.metrics import WorkerMetrics
 from inference_svc.outcomes import Identity, Now, outcome_of
 from inference_svc.report import End, Order, Report
+from inference_svc.schedule import NORMAL, PRIORITIES
 from inference_svc.settle import ack, settle_and_ack
 from inference_svc.suspects import Suspects
 from kev.bus.messages import CancelHint, Delta, Piece
@@ -118,7 +121,7 @@ class Serving:
             self._pause(source)
         if verdict.runs:
             held.stage = Stage.RUNNING
-            self._core.join(self._order(held, verdict.alone))
+            self._core.join(self._order(held, verdict))
             return
         held.fate = verdict.fate
         self._unseat(held)
@@ -132,19 +135,26 @@ class Serving:
         verdict = await self._gate.check(held)
         if not verdict.runs or held.fate is not Fate.ANSWER:
             return verdict
-        return await self._gate.strike(held) if its_turn else self._gate.late()
+        if not its_turn:
+            return self._gate.late()
+        struck = await self._gate.strike(held)
+        return dataclasses.replace(struck, pool=verdict.pool) if struck.runs else struck
 
-    def _order(self, held: Held, alone: bool) -> Order:
+    def _order(self, held: Held, verdict: Verdict) -> Order:
         question = held.question
         job = Job(
             channel=held.channel,
             group=question.rid,
-            prompt=question.tokens(),
+            prompt=full_prompt(question, verdict.pool),
             max_tokens=max(1, question.max_tokens),
             prefix=question.prefix_tokens,
             max_parallel=max(1, question.max_parallel),
-            alone=alone,
+            alone=verdict.alone,
             scrub=self._strict or question.isolation is Isolation.STRICT,
+            parts=shared_parts(question),
+            tenant=question.tenant,
+            keep=keeps_conversation(question),
+            priority=PRIORITIES.get(question.lane.source, NORMAL),
         )
         return Order(held.ticket, job, question.sampling, question.seed, held.deadline)
 

@@ -167,8 +167,11 @@ class IsolationSettings(Section):
     """The weakest level served: what questions may share."""
     shared_prefix: bool = True
     """Whether the deployment's own system prompt is computed once for all."""
-    kv_cache: KvLayout = KvLayout.SPLIT
-    """Pages as needed, ``max_context`` reserved per channel, or prefix pages counted and shared."""
+    kv_cache: KvLayout = KvLayout.SHARED_READONLY
+    """``shared_readonly``: pages as needed, full pages of stored context read by all; ``split``: context is copied
+    for each channel, so that no page is in two tables; ``unified``: so, and ``max_context`` reserved per channel."""
+    context_pages: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    """Most KV pages of stored context; 0 lets it take what no question needs."""
 
 
 class CoreSettings(Section):

@@ -21,6 +21,7 @@ from kev.domain.question import Sampling
 
 Logits = Callable[[tuple[int, ...]], Any]
 FOREVER = float("inf")
+GREEDY = Sampling()
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Ask:
     level: str = "strict"
     tenant: str = ""
     max_tokens: int = 4
-    sampling: Sampling = Sampling()
+    sampling: Sampling = GREEDY
     at: int = 0
     priority: int = 1
     group: int = 0
