@@ -107,7 +107,7 @@ class PageAllocator:
 
     def view(self, owner: Hashable) -> tuple[frozenset[int], frozenset[int]]:
         """All pages of an owner, and those of them that are shared: what an audit compares page tables with."""
-        shared = frozenset(page for page, names in self._shared.items() if owner in names)
+        shared = frozenset(self._reads.get(owner, ()))
         return shared.union(self._private.get(owner, ())), shared
 
     def writable(self, owner: Hashable, page: int) -> bool:
