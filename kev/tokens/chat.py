@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from kev.tokens.frame import Frame, find_frame
 from kev.tokens.marks import MarkPair, Marks
-from kev.tokens.segments import Segments
+from kev.tokens.segments import Encoded, Segments
 from kev.tokens.system_part import SystemPart, find_system_part
 from kev.tokens.templates import FALLBACK_TEMPLATE, ChatTemplate, ChatTemplateError
 from kev.tokens.tokenizer import Tokenizer
@@ -71,6 +72,7 @@ class ChatFormat:
         self._marks = Marks(tokenizer.special, avoid=source)
         self._segments = Segments(tokenizer)
         self._system = self._find_system()
+        self._frame = self._find_frame()
 
     @property
     def prefix(self) -> tuple[int, ...]:
@@ -92,16 +94,37 @@ class ChatFormat:
         """
         if not messages:
             raise ValueError("messages: empty; allowed: at least one message")
+        if add_generation_prompt and len(messages) == 1:
+            prompt = self._framed(messages[0])
+            if prompt is not None:
+                return prompt
+        return self._rendered(messages, add_generation_prompt)
+
+    def _rendered(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool) -> Prompt:
+        """The prompt by running the template."""
         checked = [_checked(index, message) for index, message in enumerate(messages)]
-        marks = self._marks.pick([message["content"] for message in checked])
+        marks = self._marks.pick([self._system_prompt, *(message["content"] for message in checked)])
         guarded = self._guarded(checked, marks)
         if not self._system_prompt and checked[0]["role"] == "system":
             # The client brings a system message, so the template has no default to insert.
             found = self._segments.encode(self._template.render(guarded, add_generation_prompt), marks)
             return Prompt(found.tokens, 0, found.question)
-        text = self._after_system(guarded, add_generation_prompt)
+        text = self._after_system(guarded, add_generation_prompt, marks)
+        return self._behind_system(self._segments.encode(text, marks, at_start=not self._system.tokens))
+
+    def _framed(self, message: Mapping[str, str]) -> Prompt | None:
+        """The prompt of a lone user message without running the template; None where that cannot be done."""
+        content = message.get("content")
+        if self._frame is None or message.get("role") != "user" or not isinstance(content, str):
+            return None
+        if not self._template.same_date():
+            self._system, self._frame = self._find_system(), self._find_frame()
+            return None
+        found = self._frame.encode(self._tokenizer, content)
+        return None if found is None else self._behind_system(found)
+
+    def _behind_system(self, found: Encoded) -> Prompt:
         head = self._system.tokens
-        found = self._segments.encode(text, marks, at_start=not head)
         question = (found.question[0] + len(head), found.question[1] + len(head))
         return Prompt([*head, *found.tokens], len(head) if self._system_prompt else 0, question)
 
@@ -136,10 +159,13 @@ class ChatFormat:
             for index, message in enumerate(messages)
         ]
 
-    def _after_system(self, messages: list[dict[str, str]], add_generation_prompt: bool) -> str:
+    def _after_system(self, messages: list[dict[str, str]], add_generation_prompt: bool, marks: MarkPair) -> str:
         """The rendered text behind the system part, whose tokens are known."""
         for _ in range(2):
-            text = self._template.render([*self._system.messages, *messages], add_generation_prompt)
+            first = self._system.messages
+            if first and not self._system.cut:  # it stays in the text, so its marks must be those of the messages
+                first = ({"role": "system", "content": self._marks.guard(self._system_prompt, marks)},)
+            text = self._template.render([*first, *messages], add_generation_prompt)
             if text.startswith(self._system.cut):
                 return text[len(self._system.cut) :]
             self._system = self._find_system()  # the template writes a date, and it has changed
@@ -148,6 +174,19 @@ class ChatFormat:
     def _find_system(self) -> SystemPart:
         return find_system_part(
             self._template, self._marks, self._segments, self._system_prompt, self._bos, self._fallback
+        )
+
+    def _find_frame(self) -> Frame | None:
+        skipped = len(self._system.tokens)
+        return find_frame(
+            lambda content, marks: self._after_system([{"role": "user", "content": content}], True, marks),
+            lambda content: self._rendered([{"role": "user", "content": content}], True).tokens[skipped:],
+            self._marks,
+            self._segments,
+            self._tokenizer,
+            system_prompt=self._system_prompt,
+            at_start=not skipped,
+            named=self._template.named,
         )
 
 

@@ -1,6 +1,7 @@
 """From a rendered prompt with marks to token ids."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kev.tokens.marks import MarkPair
@@ -56,6 +57,19 @@ class Segments:
                 tokens += self._encode_plain(part, marks, at_start and not tokens)
         return Encoded(tokens, question or (len(tokens), len(tokens)))
 
+    def around(
+        self, text: str, letter: str, marks: MarkPair, at_start: bool
+    ) -> tuple[tuple[int, ...], str, str, tuple[int, ...], bool]:
+        """A rendered text that holds one letter for the question: ids before the part with that letter, what stands
+        in the part before and behind it, ids behind the part, and whether the part begins the prompt."""
+        parts = self._special.split(text)
+        place = next(index for index, part in enumerate(parts) if letter in part)
+        behind = [""] * (1 - place % 2) + parts[place + 1 :]
+        head = self.encode("".join(parts[:place]), marks, at_start).tokens
+        tail = self.encode("".join(behind), marks, False).tokens
+        before, _, after = marks.strip(parts[place]).partition(letter)
+        return tuple(head), before, after, tuple(tail), at_start and not head
+
     def _encode_plain(self, part: str, marks: MarkPair, at_start: bool) -> list[int]:
         """Template text is the same for every prompt, so it is kept; text of a message is not."""
         if marks.guard in part or len(part) > _CACHED_LENGTH:
@@ -72,14 +86,25 @@ class Segments:
         start, end = part.index(marks.edge), part.rindex(marks.edge) - 1
         text = marks.strip(part)
         tokens, spans = self._tokenizer.encode_spans(text, at_start)
-        inside = [
-            index
-            for index, (first, last) in enumerate(spans)
-            if first < end and last > start and _is_blank(text[first:start] if first < start else text[end:last])
-        ]
-        return Encoded(tokens, (inside[0], inside[-1] + 1) if inside else (len(tokens), len(tokens)))
+        return Encoded(tokens, question_tokens(text, spans, start, end))
 
 
-def _is_blank(outside: str) -> bool:
-    """Whether what a token covers beyond the question is at most white space."""
-    return not outside or outside.isspace()
+def question_tokens(text: str, spans: Sequence[tuple[int, int]], start: int, end: int) -> tuple[int, int]:
+    """``[first, last)`` of the tokens that stand for nothing but the characters ``[start, end)`` of a text, white
+    space around them aside; empty, behind the last token, when there are none.
+
+    Args:
+        spans: The characters ``[first, last)`` of each token.
+    """
+
+    def inside(index: int) -> bool:
+        first, last = spans[index]
+        if first >= end or last <= start:
+            return False
+        outside = text[first:start] if first < start else text[end:last]
+        return not outside or outside.isspace()
+
+    count = len(spans)
+    first = next(filter(inside, range(count)), count)
+    last = next(filter(inside, range(count - 1, first, -1)), first)
+    return (first, last + 1) if first < count else (count, count)

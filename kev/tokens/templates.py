@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from jinja2 import TemplateError
+from jinja2 import TemplateError, nodes
 from jinja2.exceptions import TemplateSyntaxError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -26,7 +26,11 @@ class ChatTemplateError(ValueError):
 
 
 class ChatTemplate:
-    """One compiled template. Rendering depends on nothing but the messages and the clock."""
+    """One compiled template. Rendering depends on nothing but the messages and the clock.
+
+    Attributes:
+        named: Texts that stand in the source between quotes.
+    """
 
     def __init__(self, source: str, bos: str, eos: str, clock: Clock) -> None:
         environment = ImmutableSandboxedEnvironment(
@@ -34,12 +38,24 @@ class ChatTemplate:
         )
         environment.filters["tojson"] = _to_json
         environment.globals["raise_exception"] = _refuse
-        environment.globals["strftime_now"] = lambda form: clock().strftime(form)
+        environment.globals["strftime_now"] = self._strftime
+        self._clock = clock
+        self._dates: dict[str, str] = {}
         self._fixed = {"bos_token": bos, "eos_token": eos, "tools": None, "documents": None}
         try:
             self._template = environment.from_string(source)
+            constants = environment.parse(source).find_all(nodes.Const)
         except TemplateSyntaxError as error:
             raise ChatTemplateError(f"the model's chat template is not valid: {error}") from error
+        self.named = frozenset(node.value for node in constants if isinstance(node.value, str) and node.value)
+
+    def same_date(self) -> bool:
+        """Whether every date that the template has written would be written again now."""
+        return all(self._clock().strftime(form) == date for form, date in self._dates.items())
+
+    def _strftime(self, form: str) -> str:
+        date = self._dates[form] = self._clock().strftime(form)
+        return date
 
     def render(self, messages: Sequence[dict[str, str]], add_generation_prompt: bool) -> str:
         """The prompt as text.

@@ -178,6 +178,9 @@ def test_a_template_that_folds_the_system_prompt_into_the_question_shares_nothin
     assert shown(tokenizer, prompt) == "<|begin|>[INST] Sys\n\nHi [/INST]"
     assert prompt.prefix_tokens == 0
     assert shown(tokenizer, ChatFormat(tokenizer).render([user("Hi")])) == "<|begin|>[INST] Hi [/INST]"
+    odd = [user("\ue000\ue001"), {"role": "assistant", "content": "Yes"}, user("Hi")]
+    shown_odd = shown(tokenizer, ChatFormat(tokenizer, "Sys").render(odd))
+    assert shown_odd == "<|begin|>[INST] Sys\n\n\ue000\ue001 [/INST] Yes<|stop|>[INST] Hi [/INST]"
 
 
 def test_what_the_template_refuses_is_a_clear_error(tmp_path: Path) -> None:
