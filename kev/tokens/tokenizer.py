@@ -7,8 +7,8 @@ from kev.tokens.hf_vocab import load_directory
 from kev.tokens.vocabulary import TokenizerError, Vocabulary
 
 __all__ = ["Tokenizer", "TokenizerError"]
-_LONG = 10_000
-"""From so many characters on it matters who waits for the encoder, some milliseconds and more."""
+_LONG = 1_000
+"""From so many characters on it matters who waits for the encoder, a millisecond and more."""
 
 
 class Tokenizer:
