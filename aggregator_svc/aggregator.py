@@ -12,6 +12,7 @@ from aggregator_svc.deadlines import overdue
 from aggregator_svc.fanout import Reader
 from aggregator_svc.follow import Clock, Follower
 from aggregator_svc.order import results_of
+from aggregator_svc.telling import Telling
 from kev.bus.messages import RequestRecord
 from kev.bus.port import Bus
 from kev.config.settings import Settings
@@ -43,25 +44,34 @@ class Aggregator:
         self._closed = False
 
     async def stream(
-        self, tenant: str, request_id: str, resume: Iterable[ResumePoint] = (), *, wait_s: float | None = None
+        self,
+        tenant: str,
+        request_id: str,
+        resume: Iterable[ResumePoint] = (),
+        *,
+        wait_s: float | None = None,
+        traceparent: str = "",
     ) -> AsyncGenerator[Frame, None]:
         """Follows a request; ends after every slot's last frame.
 
         Args:
             resume: Where the reader stands in slots that it has read before.
             wait_s: Longest stay; open slots then end with a ``pending`` frame.
+            traceparent: The reader's span; empty takes the one that accepted the request.
 
         Raises:
             NotFound: no such request, or another tenant's.
             InvalidArgument: a resume point names no slot of the request.
             BusUnavailable: the broker does not answer, or this replica stops; resume elsewhere.
         """
-        async with self.reading(tenant, request_id, resume) as reader:
+        async with self.reading(tenant, request_id, resume, traceparent) as reader:
             async for frame in reader.frames(wait_s):
                 yield frame
 
     @asynccontextmanager
-    async def reading(self, tenant: str, request_id: str, resume: Iterable[ResumePoint] = ()) -> AsyncIterator[Reader]:
+    async def reading(
+        self, tenant: str, request_id: str, resume: Iterable[ResumePoint] = (), traceparent: str = ""
+    ) -> AsyncIterator[Reader]:
         """A reader of a request, for callers that look after its backlog. Errors as ``stream``."""
         points = tuple(resume)
         async with self._following(tenant, request_id) as follower:
@@ -69,18 +79,21 @@ class Aggregator:
             follower.add(reader, resumed=bool(points))
             metrics.READERS.inc()
             metrics.RESUMES.inc(bool(points))
+            telling = Telling("aggregator stream", follower.text.manifest, traceparent)
             try:
                 yield reader
             finally:
+                telling.end(None if follower.error else follower.text)
                 metrics.READERS.dec()
                 follower.remove(reader)
 
-    async def results(self, tenant: str, request_id: str, wait_s: float | None = 0.0) -> Results:
+    async def results(self, tenant: str, request_id: str, wait_s: float | None = 0.0, traceparent: str = "") -> Results:
         """A request's results in its result mode; open slots are ``pending``.
 
         Args:
             wait_s: How long to wait for open slots; 0 polls, None waits for
                 the end (each slot has a deadline).
+            traceparent: As in ``stream``.
 
         Raises:
             NotFound: no such request, or another tenant's.
@@ -90,9 +103,13 @@ class Aggregator:
         if wait_s == 0 or not record.open_slots():
             return results_of(record.manifest, record.outcomes)
         async with self._following(tenant, request_id) as follower:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await follower.finished.wait()
+            telling = Telling("aggregator wait", record.manifest, traceparent)
+            try:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await follower.finished.wait()
+            finally:
+                telling.end(None if follower.error else follower.text)
             if follower.error is not None:
                 raise follower.error
             return results_of(follower.text.manifest, follower.text.outcomes())

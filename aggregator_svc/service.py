@@ -11,6 +11,7 @@ from aggregator_svc.aggregator import Aggregator
 from aggregator_svc.fanout import PATIENCE_S, Reader, hand_over
 from kev.domain.errors import InvalidArgument
 from kev.domain.ids import REQUEST_ID_ALLOWED, is_request_id
+from kev.telemetry import traces
 from kev.v1 import aggregator_pb2 as pb
 from kev.v1 import aggregator_pb2_grpc
 from kev.wire.result import frame_to, result_to, resume_from
@@ -47,7 +48,9 @@ class AggregatorServicer(aggregator_pb2_grpc.AggregatorServiceServicer):
         _check(request.request_id)
         points = resume_from(list(request.resume))
         left = _leave_in(context)
-        async with self._aggregator.reading(self._tenant(context), request.request_id, points) as reader:
+        async with self._aggregator.reading(
+            self._tenant(context), request.request_id, points, traces.parent_in(context.invocation_metadata())
+        ) as reader:
             async for reply in _replies(reader, left, request.grouped):
                 await hand_over(context.write(reply), reader, self._patience_s)
 
@@ -57,7 +60,10 @@ class AggregatorServicer(aggregator_pb2_grpc.AggregatorServiceServicer):
         left = _leave_in(context)
         wait_s = request.wait_ms / 1000
         results = await self._aggregator.results(
-            self._tenant(context), request.request_id, wait_s if left is None else min(wait_s, left)
+            self._tenant(context),
+            request.request_id,
+            wait_s if left is None else min(wait_s, left),
+            traces.parent_in(context.invocation_metadata()),
         )
         return pb.GetResultsResponse(
             request_id=results.request_id,

@@ -17,6 +17,7 @@ from inference_svc.worker import Drained, Worker, WorkerFailed
 from kev.bus.nats import NatsBus, TopologyMismatch
 from kev.bus.port import Bus
 from kev.config.settings import Settings
+from kev.telemetry.logs import always
 from kev.v1.worker_pb2_grpc import add_WorkerServiceServicer_to_server
 from kev.wire.bus_settings import bus_settings
 from kev.wire.serving import GrpcHost, run_service, say_ready, serve_metrics, settings_from_command_line
@@ -30,6 +31,7 @@ HEALTH_S = 0.2
 async def serve(settings: Settings) -> None:
     """Serves until drained or told to stop, and then drains."""
     worker_id = worker_id_of(settings)
+    always(worker=worker_id)
     bus = await NatsBus.connect(bus_settings(settings, f"worker {worker_id}"))
     try:
         model = await asyncio.to_thread(load_model, settings)

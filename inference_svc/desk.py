@@ -21,6 +21,7 @@ from inference_svc.rows import Float32Array, Pack
 from inference_svc.sample import NonFiniteLogits
 from inference_svc.schedule import Plan, Scheduler, Step
 from kev.domain.outcome import FinishReason
+from kev.telemetry.logs import about
 from kev.tokens.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ class Live:
     run: Run
     answer: Answer
     started: float | None = None
+    first: float | None = None
     sent: int = 0
 
 
@@ -180,6 +182,8 @@ class Desk:
             self._fail(live, "internal", _hidden(error))
 
     def _grow(self, live: Live, logits: Float32Array) -> None:
+        if live.first is None:
+            live.first = self._clock.monotonic()
         token = live.answer.choose(logits)
         live.run.append(token)
         self._say(live, live.answer.add(token, live.run.full))
@@ -216,6 +220,7 @@ class Desk:
                 reason=reason,
                 detail=detail,
                 reused=run.reused,
+                first=live.first,
             )
         )
 
@@ -227,5 +232,5 @@ class Desk:
 def _hidden(error: Exception) -> str:
     """An id for people; the error's own text goes to the log only."""
     text = f"internal error {secrets.token_hex(4)}"
-    log.error("%s", text, exc_info=error)
+    log.error("%s", text, exc_info=error, extra=about(error_id=text.rpartition(" ")[2]))
     return text

@@ -41,6 +41,7 @@ class Held:
         channel: Its seat, kept until the run has ended.
         seated: Whether the seat is still taken.
         deadline: Monotonic seconds.
+        began: When it was taken, monotonic seconds.
         attempt: Of the delivery that this hold began with; its text counts as that attempt's.
     """
 
@@ -52,6 +53,7 @@ class Held:
     stage: Stage = Stage.CHECKING
     fate: Fate = Fate.ANSWER
     seated: bool = True
+    began: float = 0.0
     attempt: int = field(init=False)
     _parts: list[str] = field(default_factory=list)
 

@@ -46,6 +46,7 @@ class End:
         tokens: Tokens of the answer.
         started, ended: Monotonic seconds; ``started`` is None if no forward had it.
         reused: Prompt tokens that were not computed for this run alone.
+        first: When its first token came, None if none did.
     """
 
     ticket: int
@@ -58,6 +59,7 @@ class End:
     reason: str = ""
     detail: str = ""
     reused: int = 0
+    first: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

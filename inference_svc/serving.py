@@ -13,6 +13,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Sequence
 
+from inference_svc import telling
 from inference_svc.channels import ChannelPool, Job
 from inference_svc.context import full_prompt, keeps_conversation, shared_parts
 from inference_svc.core import Core
@@ -107,6 +108,8 @@ class Serving:
         now = self._now()
         deadline = now.monotonic + (taken.question.deadline_ms - now.wall_ms) / 1000
         held = Held(self._hands.new_ticket(), taken, channel, self._identity.channel_name(channel), deadline)
+        held.began = now.monotonic
+        telling.taken(held)
         self._hands.add(held)
         self._empty.clear()
         self._spawn(self._check(held, source), held)
@@ -199,11 +202,14 @@ class Serving:
         """Does what the question's fate calls for and lets it go."""
         held.stage = Stage.ENDING
         if held.fate is Fate.ANSWER and end is not None:
-            outcome = outcome_of(held, end, self._identity, self._now())
+            settling = self._now()
+            outcome = outcome_of(held, end, self._identity, settling)
             await settle_and_ack(self._bus, held.taken, outcome)
+            telling.ended(held, end, outcome, settling, self._now())
             self._metrics.settled(outcome)
             self.finished += 1
         elif held.fate is Fate.DROP:
+            telling.dropped(held)
             await ack(held.taken)
         elif held.fate is Fate.GIVE_BACK:
             await self._give_back(held)
@@ -211,10 +217,13 @@ class Serving:
 
     async def _give_back(self, held: Held) -> None:
         self.returned += 1
+        telling.dropped(held)
         try:
             await held.taken.give_back()
         except BusUnavailable:
-            log.warning("a question could not be given back; it comes back after its ack wait")
+            log.warning(
+                "a question could not be given back; it comes back after its ack wait", extra=telling.facts_of(held)
+            )
 
     # -- meanwhile -------------------------------------------------------------------
     def cancel(self, hint: CancelHint) -> None:
@@ -302,7 +311,8 @@ class Serving:
         try:
             await work
         except Exception:
-            log.exception("a question's handling failed; it comes back after its ack wait")
+            extra = telling.facts_of(held) if held is not None else None
+            log.exception("a question's handling failed; it comes back after its ack wait", extra=extra)
             if held is not None:
                 self._let_go(held)
 

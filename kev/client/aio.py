@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
 from typing import Any, Self, Unpack
@@ -18,6 +19,7 @@ from kev.domain.errors import BusUnavailable, KevError, Overloaded
 from kev.domain.ids import new_request_id
 from kev.domain.question import Batch
 from kev.domain.result import Frame, ResumePoint, SlotResult
+from kev.telemetry import traces
 from kev.v1 import aggregator_pb2, aggregator_pb2_grpc, router_pb2, router_pb2_grpc
 from kev.wire.options import open_channel
 from kev.wire.question import batch_to
@@ -103,7 +105,8 @@ class AsyncClient:
             **limits,
         )
         request = router_pb2.SubmitRequest(batch=batch_to(batch))
-        reply = await self._retried(lambda: self._router.Submit(request))
+        with traces.span("client submit", request_id=batch.request_id) as span:
+            reply = await self._retried(lambda: self._router.Submit(request, metadata=traces.metadata(span)))
         return str(reply.request_id)
 
     async def wait(self, request_id: str, timeout: float | None = None) -> list[SlotResult]:
@@ -155,18 +158,13 @@ class AsyncClient:
             strategy=strategy,
             **limits,
         )
-        progress = Progress()
+        span = traces.begin("client ask", request_id=batch.request_id)
         try:
-            async with aclosing(self._asked(batch, progress)) as frames:
+            async with aclosing(self._whole(batch, span)) as frames:
                 async for frame in frames:
                     yield frame
-            return
-        except grpc.aio.AioRpcError as error:
-            if not progress.began or error.code() not in _LOST:
-                raise error_from(error) from None
-        async with aclosing(self._resumed(batch.request_id, progress)) as frames:
-            async for frame in frames:
-                yield frame
+        finally:
+            traces.end(span, sys.exception())
 
     async def stream(self, request_id: str, resume: Iterable[ResumePoint] = ()) -> AsyncGenerator[Frame, None]:
         """Follows a request, from its start or from resume points. A lost
@@ -194,11 +192,26 @@ class AsyncClient:
         return tuple((await self._retried(lambda: self._router.Cancel(request))).cancelled_slots)
 
     # -- inside --------------------------------------------------------------------
-    async def _asked(self, batch: Batch, progress: Progress) -> AsyncGenerator[Frame, None]:
+    async def _whole(self, batch: Batch, span: traces.Span) -> AsyncGenerator[Frame, None]:
+        """An Ask, and its rest where the connection was lost."""
+        progress = Progress()
+        try:
+            async with aclosing(self._asked(batch, progress, span)) as frames:
+                async for frame in frames:
+                    yield frame
+            return
+        except grpc.aio.AioRpcError as error:
+            if not progress.began or error.code() not in _LOST:
+                raise error_from(error) from None
+        async with aclosing(self._resumed(batch.request_id, progress, span)) as frames:
+            async for frame in frames:
+                yield frame
+
+    async def _asked(self, batch: Batch, progress: Progress, span: traces.Span) -> AsyncGenerator[Frame, None]:
         """One Ask; tried again only before its first frame. Ending the call cancels the batch."""
         request = router_pb2.AskRequest(batch=batch_to(batch), grouped=True)
         for tries in itertools.count():
-            call = self._router.Ask(request)
+            call = self._router.Ask(request, metadata=traces.metadata(span))
             try:
                 async for reply in call:
                     for frame in frames_from(reply):
@@ -212,11 +225,11 @@ class AsyncClient:
             finally:
                 call.cancel()
 
-    async def _resumed(self, request_id: str, progress: Progress) -> AsyncGenerator[Frame, None]:
+    async def _resumed(self, request_id: str, progress: Progress, span: traces.Span) -> AsyncGenerator[Frame, None]:
         """The rest of an Ask whose connection was lost. Leaving it still cancels the batch."""
         finished = False
         try:
-            async with aclosing(self._followed(request_id, progress)) as frames:
+            async with aclosing(self._followed(request_id, progress, span)) as frames:
                 async for frame in frames:
                     yield frame
             finished = True
@@ -226,12 +239,14 @@ class AsyncClient:
                     async with asyncio.timeout(_CANCEL_S):
                         await self.cancel(request_id)
 
-    async def _followed(self, request_id: str, progress: Progress) -> AsyncGenerator[Frame, None]:
+    async def _followed(
+        self, request_id: str, progress: Progress, span: traces.Span = None
+    ) -> AsyncGenerator[Frame, None]:
         failures = 0
         while True:
             points = resume_to(progress.points())
             request = aggregator_pb2.StreamRequest(request_id=request_id, resume=points, grouped=True)
-            call = self._aggregator.Stream(request)
+            call = self._aggregator.Stream(request, metadata=traces.metadata(span))
             try:
                 async for reply in call:
                     failures = 0
@@ -263,7 +278,9 @@ class AsyncClient:
 
     async def _results(self, request_id: str, wait_s: float) -> aggregator_pb2.GetResultsResponse:
         request = aggregator_pb2.GetResultsRequest(request_id=request_id, wait_ms=int(wait_s * 1000))
-        reply: aggregator_pb2.GetResultsResponse = await self._aggregator.GetResults(request, timeout=wait_s + _REPLY_S)
+        reply: aggregator_pb2.GetResultsResponse = await self._aggregator.GetResults(
+            request, timeout=wait_s + _REPLY_S, metadata=traces.metadata(None)
+        )
         return reply
 
     @property

@@ -29,6 +29,12 @@ def _broker(text: str) -> str:
     return text
 
 
+def _collector(text: str) -> str:
+    if text and not re.fullmatch(r"https?://[^\s/@]+(/\S*)?", text):
+        raise ValueError("must be http://HOST:PORT or https://HOST:PORT, perhaps with a path; empty is off")
+    return text
+
+
 Address = Annotated[str, AfterValidator(_address)]
 
 
@@ -63,6 +69,13 @@ class KvLayout(StrEnum):
     SPLIT = "split"
     UNIFIED = "unified"
     SHARED_READONLY = "shared_readonly"
+
+
+class LogFormat(StrEnum):
+    """How log lines look."""
+
+    TEXT = "text"
+    JSON = "json"
 
 
 class Section(BaseModel):
@@ -262,6 +275,17 @@ class LogSettings(Section):
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe lines that are written."""
+    format: LogFormat = LogFormat.TEXT
+    """Lines for people, or one JSON object a line."""
+
+
+class TraceSettings(Section):
+    """``trace``: spans of requests, for a collector of OpenTelemetry. Needs the extra ``trace``."""
+
+    endpoint: Annotated[str, AfterValidator(_collector)] = ""
+    """Where spans go, OTLP over HTTP: ``http://HOST:4318``; empty is off."""
+    sample: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
+    """Share of the traces that begin here; a caller's own trace is followed as it says."""
 
 
 class Settings(Section):
@@ -277,6 +301,7 @@ class Settings(Section):
     http: HttpSettings = HttpSettings()
     metrics: MetricsSettings = MetricsSettings()
     log: LogSettings = LogSettings()
+    trace: TraceSettings = TraceSettings()
 
     @model_validator(mode="after")
     def _fit(self) -> Settings:

@@ -14,9 +14,12 @@ from prometheus_client import REGISTRY
 from kev.config.load import ConfigError, load_settings
 from kev.config.settings import MetricsSettings, Settings
 from kev.domain.errors import KevError
+from kev.telemetry import traces
+from kev.telemetry.logs import in_json, json_line, read_json, say_error, set_up_log
 from kev.wire.exposition import serve
 
 log = logging.getLogger(__name__)
+_OF_A_LINE = ("time", "level", "message")
 
 
 class StartError(Exception):
@@ -40,8 +43,7 @@ def run_service(main: Callable[[], Awaitable[None]], *, known: tuple[type[Except
     try:
         return asyncio.run(_until_signal(main))
     except expected as error:
-        for line in str(error).splitlines():
-            sys.stderr.write(f"error: {line}\n")
+        say_error(str(error))
         return 1
     except Exception:
         log.exception("the service ended on an error that nothing expected")
@@ -77,7 +79,7 @@ async def forever() -> None:
 
 
 def settings_from_command_line(program: str, arguments: list[str] | None = None) -> Settings:
-    """``--config FILE`` and any number of ``--set section.key=value``; also sets up the log.
+    """``--config FILE`` and any number of ``--set section.key=value``; also sets up log and traces.
 
     Raises:
         ConfigError: as ``load_settings``.
@@ -89,7 +91,9 @@ def settings_from_command_line(program: str, arguments: list[str] | None = None)
     )
     given = parser.parse_args(arguments)
     settings = load_settings(given.config, flags=dict(_flag(text) for text in given.set))
-    set_up_log(settings.log.level)
+    service = program.removesuffix("_svc")
+    set_up_log(settings.log, service)
+    traces.set_up(settings.trace, service)
     return settings
 
 
@@ -98,11 +102,6 @@ def _flag(text: str) -> tuple[str, str]:
     if not equals or "." not in path:
         raise ConfigError(f"--set {text}: must be SECTION.KEY=VALUE")
     return path, value
-
-
-def set_up_log(level: str) -> None:
-    """Lines on stderr."""
-    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
 
 
 def serve_metrics(settings: MetricsSettings) -> str:
@@ -121,14 +120,22 @@ def serve_metrics(settings: MetricsSettings) -> str:
 
 
 def say_ready(service: str, **facts: str) -> None:
-    """The ready line on stdout: ``aggregator ready address=127.0.0.1:50052``. Empty facts are left out."""
-    words = [f"{name}={value}" for name, value in facts.items() if value]
-    sys.stdout.write(" ".join([service, "ready", *words]) + "\n")
+    """The ready line on stdout: ``aggregator ready address=127.0.0.1:50052``, or the same as JSON where the log is.
+    Empty facts are left out."""
+    given = {name: value for name, value in facts.items() if value}
+    if in_json():
+        line = json_line(level="info", service=service, message="ready", **given)
+    else:
+        line = " ".join([service, "ready", *(f"{name}={value}" for name, value in given.items())])
+    sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
 def read_ready(line: str) -> Mapping[str, str] | None:
-    """The facts of a ready line (with ``service``), None for any other line."""
+    """The facts of a ready line in either format (with ``service``), None for any other line."""
+    if fields := read_json(line):
+        ready = fields.get("message") == "ready" and "logger" not in fields
+        return {name: fact for name, fact in fields.items() if name not in _OF_A_LINE} if ready else None
     words = line.split()
     if len(words) < 2 or words[1] != "ready":
         return None

@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 
+from kev.telemetry import traces
 from kev.v1 import aggregator_pb2 as pb
 from kev.v1 import aggregator_pb2_grpc
 
@@ -45,10 +46,16 @@ class RelayAggregator(aggregator_pb2_grpc.AggregatorServiceServicer):
         return reply
 
 
-PASSED_ON = ("authorization",)
-"""Metadata that a relay passes on: who calls."""
+PASSED_ON = ("authorization", traces.HEADER)
+"""Metadata that a relay passes on: who calls, and in which trace."""
 
 
-def passed_on(context: Context) -> tuple[tuple[str, str | bytes], ...]:
-    """The caller's metadata that goes along with a relayed call."""
-    return tuple((key, value) for key, value in context.invocation_metadata() or () if key in PASSED_ON)
+def passed_on(context: Context, span: traces.Span = None) -> tuple[tuple[str, str | bytes], ...]:
+    """The caller's metadata that goes along with a relayed call.
+
+    Args:
+        span: Of the relay itself; it stands for the caller's.
+    """
+    own = traces.metadata(span)
+    kept = [key for key in PASSED_ON if key not in dict(own)]
+    return (*((key, value) for key, value in context.invocation_metadata() or () if key in kept), *own)

@@ -12,6 +12,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from kev.domain import errors
+from kev.telemetry.logs import about
 
 log = logging.getLogger(__name__)
 DOMAIN = "kev"
@@ -24,8 +25,9 @@ def status_of(error: BaseException) -> status_pb2.Status:
     row = errors.row_for(error)
     text = str(error)
     if row is errors.INTERNAL:
-        text = f"internal error {secrets.token_hex(4)}"
-        log.error("%s", text, exc_info=error)
+        error_id = secrets.token_hex(4)
+        text = f"internal error {error_id}"
+        log.error("%s", text, exc_info=error, extra=about(error_id=error_id))
     details = [_any(error_details_pb2.ErrorInfo(reason=row.reason, domain=DOMAIN))]
     if isinstance(error, errors.InvalidArgument):
         violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=_short(error.allowed))

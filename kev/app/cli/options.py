@@ -10,7 +10,8 @@ import typer
 
 from kev.config.load import ConfigError, load_settings
 from kev.config.settings import Settings
-from kev.wire.process import set_up_log
+from kev.telemetry import traces
+from kev.telemetry.logs import set_up_log
 
 Config = Annotated[Path | None, typer.Option("--config", help="kev.yaml; without it the defaults are taken.")]
 Sets = Annotated[
@@ -31,17 +32,24 @@ Temperature = Annotated[float | None, typer.Option("--temperature", help="0 is g
 Seed = Annotated[int | None, typer.Option("--seed", help="Fixes the random stream of sampled answers.")]
 
 
-def settings_of(config: Path | None, sets: list[str] | None, flags: Mapping[str, Any] | None = None) -> Settings:
-    """The settings of a command; also sets up the log.
+def settings_of(
+    config: Path | None, sets: list[str] | None, flags: Mapping[str, Any] | None = None, service: str = ""
+) -> Settings:
+    """The settings of a command; also sets up log and traces.
 
     Args:
         flags: From options of the command's own, on top of all.
+        service: Its name, if it serves; else it is a command, whose log begins at warnings.
 
     Raises:
         ConfigError: names the key and what is allowed.
     """
     settings = load_settings(config, flags={**flags_of(sets), **(flags or {})})
-    set_up_log(settings.log.level if settings.log.level != "info" else "warning")
+    log = settings.log
+    if log.level == "info" and not service:
+        log = log.model_copy(update={"level": "warning"})
+    set_up_log(log, service or "kev")
+    traces.set_up(settings.trace, service or "kev")
     return settings
 
 

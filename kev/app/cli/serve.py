@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
         """Serves HTTP: POST /v1/query, GET and DELETE /v1/query/{request_id}, /healthz, /docs."""
 
         async def main() -> None:
-            await _serve(options.settings_of(config, sets), host, port, router)
+            await _serve(options.settings_of(config, sets, service="http"), host, port, router)
 
         known = known_errors()
         if not router:  # a door to a cluster needs no model, nor the code that runs one
@@ -47,6 +47,7 @@ async def _serve(settings: Settings, host: str | None, port: int | None, router:
     from kev.app.http.metrics import Counted
     from kev.app.http.server import listen_on
     from kev.app.http.server import serve as serve_http
+    from kev.app.http.telling import Told
 
     where = host or settings.http.host
     with listen_on(where, settings.http.port if port is None else port) as door:
@@ -55,4 +56,4 @@ async def _serve(settings: Settings, host: str | None, port: int | None, router:
             metrics = serve_metrics(settings.metrics)
             say_ready("serve", address=f"{where}:{door.getsockname()[1]}", router=router, metrics=metrics)
             app = create_app(backend, kev_version(), body_timeout_s=settings.http.body_timeout_ms / 1000)
-            await serve_http(Counted(app), door)
+            await serve_http(Told(Counted(app)), door)

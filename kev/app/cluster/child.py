@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kev.bus.nats.exec_bound import bound_command
+from kev.telemetry.logs import error_in
 from kev.wire.process import read_ready
 
 LINE_LIMIT = 1024 * 1024
@@ -130,8 +131,9 @@ class Child:
 
     def _err(self, line: str) -> None:
         """Before it is ready, errors are kept: they become the one line that says why it did not start."""
-        if line.startswith("error: ") and not self._ready.done():
-            self._errors.append(line.removeprefix("error: "))
+        error = None if self._ready.done() else error_in(line)
+        if error is not None:
+            self._errors.append(error)
         else:
             self._say(self.spec.name, line)
 

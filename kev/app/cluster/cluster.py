@@ -15,14 +15,17 @@ from kev.app.cluster.broker import Broker
 from kev.app.cluster.child import Say, Spec
 from kev.app.cluster.keeper import Keeper
 from kev.config.settings import Settings
+from kev.telemetry.logs import in_json, json_line
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 WORKER_DRAIN_S = 20.0
 
 
 def say_on_stderr(name: str, line: str) -> None:
-    """One line of one service, with its name in front."""
-    sys.stderr.write(f"{name:<10} | {line}\n")
+    """One line of one service, with its name in front; a JSON line says its service itself."""
+    if in_json() and not line.startswith("{"):
+        line = json_line(level="info", service="kev", logger=__name__, message=line, about=name)
+    sys.stderr.write(f"{line}\n" if in_json() else f"{name:<10} | {line}\n")
     sys.stderr.flush()
 
 

@@ -17,6 +17,7 @@ from kev.config.load import load_settings
 from kev.config.settings import Settings
 from kev.domain.errors import KevError
 from kev.domain.result import Frame, ResumePoint, SlotResult
+from kev.telemetry import traces
 
 T = TypeVar("T")
 
@@ -42,6 +43,7 @@ class Engine:
 
     def __init__(self, settings: Settings | None = None, *, model: LoadedModel | None = None) -> None:
         self.settings = settings or Settings()
+        traces.set_up(self.settings.trace, "engine")
         self._owned = None if model else load_model(self.settings)
         self._loop: EngineLoop | None = EngineLoop("kev-engine")
         atexit.register(self.close)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 
@@ -14,6 +15,7 @@ from kev.config.load import ConfigError
 from kev.config.settings import Mode, Settings
 from kev.domain.question import Batch
 from kev.domain.result import Frame, ResumePoint, SlotResult, Submitted
+from kev.telemetry import traces
 from kev.wire.bus_settings import bus_settings
 from router_svc.router import Router
 
@@ -78,17 +80,22 @@ class Tiers:
     async def ask(self, batch: Batch) -> AsyncGenerator[Frame, None]:
         """Submits, then streams; leaving cancels the slots that have not ended."""
         stands: asyncio.Future[Submitted] = asyncio.get_running_loop().create_future()
-        submitting = asyncio.create_task(self.router.submit(batch, stands=stands.set_result))
+        span = traces.begin("ask")
+        with traces.under(span):
+            submitting = asyncio.create_task(self.router.submit(batch, stands=stands.set_result))
         ended = False
         try:
             first: set[asyncio.Future[Submitted]] = {submitting, stands}
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             submitted = stands.result() if stands.done() else submitting.result()
-            async with aclosing(self.stream(submitted.request_id)) as frames:
+            traces.note(span, request_id=submitted.request_id)
+            following = self.aggregator.stream(TENANT, submitted.request_id, traceparent=traces.of(span))
+            async with aclosing(following) as frames:
                 async for frame in frames:
                     yield frame
             ended = True
         finally:
+            traces.end(span, sys.exception())
             if ended:
                 self._let_finish(submitting)
             else:

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from kev.domain import errors
+from kev.telemetry.logs import about
 
 log = logging.getLogger(__name__)
 MAX_PROBLEMS = 50
@@ -74,8 +75,9 @@ def detail_of(error: BaseException) -> tuple[int, ErrorDetail]:
     row = errors.row_for(error)
     message = str(error)
     if row is errors.INTERNAL:
-        message = f"internal error {secrets.token_hex(4)}"
-        log.error("%s", message, exc_info=error)
+        error_id = secrets.token_hex(4)
+        message = f"internal error {error_id}"
+        log.error("%s", message, exc_info=error, extra=about(error_id=error_id))
     fields = []
     if isinstance(error, errors.InvalidArgument):
         field = error.field.removeprefix("batch.").replace("questions", "queries")

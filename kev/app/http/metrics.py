@@ -42,12 +42,12 @@ class Counted:
             try:
                 await self._app(scope, receive, told)
             finally:
-                route = _route(scope)
+                route = route_of(scope)
                 REQUESTS.labels(route, status).inc()
                 SECONDS.labels(route).observe(time.monotonic() - began)
 
 
-def _route(scope: MutableMapping[str, Any]) -> str:
+def route_of(scope: MutableMapping[str, Any]) -> str:
     """The route's pattern with its method: bounded, whatever callers ask for."""
     path = getattr(scope.get("route"), "path", None)
     return NO_ROUTE if path is None else f"{scope['method']} {path}"

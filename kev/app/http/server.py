@@ -33,7 +33,9 @@ def listen_on(host: str, port: int) -> socket.socket:
 
 async def serve(app: ASGIApp, door: socket.socket) -> None:
     """Serves until cancelled; running requests then get a few seconds to end."""
-    server = _Server(uvicorn.Config(app, lifespan="off", log_config=None, timeout_graceful_shutdown=GRACE_S))
+    server = _Server(
+        uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=GRACE_S)
+    )
     serving = asyncio.create_task(server.serve(sockets=[door]))
     try:
         await asyncio.shield(serving)

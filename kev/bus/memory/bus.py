@@ -30,6 +30,7 @@ from kev.bus.port import Subscription, Taken
 from kev.bus.settings import BusSettings
 from kev.domain.errors import BusUnavailable, NotFound
 from kev.domain.outcome import Outcome
+from kev.telemetry import traces
 
 log = logging.getLogger(__name__)
 Texts = Callable[[str], Sequence[Piece]]
@@ -85,7 +86,7 @@ class MemoryBus:
     async def enqueue(self, questions: Sequence[QueuedQuestion]) -> frozenset[Lane]:
         """See ``Bus.enqueue``."""
         now, once = self._time(), unique(questions)
-        full = self._queues.put(once, now, self._now_ms())
+        full = self._queues.put(once, now, self._now_ms(), traces.current())
         if not full:
             self._ring(bells_for(once))
         return full
@@ -270,6 +271,7 @@ class MemoryTaken:
         self._bus = bus
         self._entry = entry
         self.attempt = entry.holder
+        self.traceparent = entry.traceparent
 
     @property
     def question(self) -> QueuedQuestion:

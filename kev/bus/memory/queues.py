@@ -14,7 +14,10 @@ Key = tuple[str, int]
 
 @dataclass(slots=True)
 class Entry:
-    """A question in the system. ``holder`` is the number of its last delivery."""
+    """A question in the system. ``holder`` is the number of its last delivery.
+
+    ``traceparent`` names the span that put it in.
+    """
 
     question: QueuedQuestion
     number: int
@@ -22,6 +25,7 @@ class Entry:
     holder: int = 0
     held_until: float = 0.0
     gone: bool = False
+    traceparent: str = ""
 
 
 @dataclass(slots=True)
@@ -50,7 +54,9 @@ class Queues:
         self._expiries: list[tuple[int, int, Entry]] = []
         self._numbers = 0
 
-    def put(self, questions: Sequence[QueuedQuestion], now: float, now_ms: int) -> frozenset[Lane]:
+    def put(
+        self, questions: Sequence[QueuedQuestion], now: float, now_ms: int, traceparent: str = ""
+    ) -> frozenset[Lane]:
         """Puts in what is not in yet, all or nothing; returns the lanes that were full."""
         self._tidy(now, now_ms)
         new = [question for question in questions if (question.rid, question.slot) not in self._seen]
@@ -58,7 +64,7 @@ class Queues:
         full = frozenset(lane for lane, count in wanted.items() if self._depths[lane] + count > self._room(lane))
         if not full:
             for question in new:
-                self._add(question, now)
+                self._add(question, now, traceparent)
         return full
 
     def take(self, source: str, now: float, now_ms: int) -> Entry | None:
@@ -108,9 +114,9 @@ class Queues:
     def _room(self, lane: Lane) -> int:
         return self._shared_bound if lane.shared else self._bound
 
-    def _add(self, question: QueuedQuestion, now: float) -> None:
+    def _add(self, question: QueuedQuestion, now: float, traceparent: str) -> None:
         self._numbers += 1
-        entry = Entry(question, self._numbers, question.deadline_ms + self._grace_ms)
+        entry = Entry(question, self._numbers, question.deadline_ms + self._grace_ms, traceparent=traceparent)
         self._sources.setdefault(question.lane.source, Source()).waiting.append(entry)
         self._depths[question.lane] += 1
         self._seen[question.rid, question.slot] = now

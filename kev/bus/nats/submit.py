@@ -18,6 +18,7 @@ from kev.bus.nats.subjects import Names
 from kev.bus.settings import BusSettings
 from kev.domain.errors import BusUnavailable
 from kev.domain.ids import problem_id
+from kev.telemetry import traces
 
 _ALREADY_IN = 10201
 # A double that is being put in right now, a batch that lost its beginning, too many open batches.
@@ -116,7 +117,10 @@ class Submit:
         """The broker drops the question by itself some time after its deadline."""
         left_ms = question.deadline_ms + self._grace_ms - time.time_ns() // 1_000_000
         ttl_s = max(1, -(-left_ms // 1000))
-        return {"Nats-Msg-Id": problem_id(question.rid, question.slot), "Nats-TTL": str(ttl_s)}
+        headers = {"Nats-Msg-Id": problem_id(question.rid, question.slot), "Nats-TTL": str(ttl_s)}
+        if traceparent := traces.current():
+            headers[traces.HEADER] = traceparent
+        return headers
 
     async def _still_missing(self, questions: Sequence[QueuedQuestion]) -> list[QueuedQuestion]:
         known = await asyncio.gather(*(self._is_in(question) for question in questions))

@@ -18,6 +18,7 @@ from kev.bus.nats.replies import NoResponders, status_of
 from kev.bus.nats.subjects import Names
 from kev.bus.nats.topology import ensure_source
 from kev.bus.settings import BusSettings
+from kev.telemetry import traces
 
 log = logging.getLogger(__name__)
 _ONE = b'{"batch":1,"no_wait":true}'
@@ -126,6 +127,7 @@ class NatsTaken:
         self._answered = False
         self.question = question
         self.attempt = int(message.metadata.num_delivered)
+        self.traceparent = (message.headers or {}).get(traces.HEADER, "")
 
     @property
     def held(self) -> bool:
