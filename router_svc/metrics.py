@@ -13,8 +13,9 @@ from kev.bus.messages import Lane
 from kev.domain.errors import row_for
 from kev.domain.outcome import Branch
 from kev.domain.result import Submitted
-from kev.wire.labels import bucket_label
+from kev.wire.labels import MOST_BUCKETS, bucket_label
 from router_svc.breaker import State
+from router_svc.ring import Ring
 
 LADDER = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 """Seconds."""
@@ -46,6 +47,13 @@ OLDEST = Gauge("kev_router_oldest_question_seconds", "Age of the oldest question
 BREAKER = Gauge(
     "kev_router_breaker_state", "Breakers that are not closed: 1 half-open, 2 open; 0 once closed again.", ["bucket"]
 )
+HOME = Gauge(
+    "kev_router_bucket_home", "1: the channel is the bucket's home, as this router sees it.", ["bucket", "channel"]
+)
+SAVED_CHARS = Counter(
+    "kev_router_saved_characters_total", "Characters of questions that normalisation took out, by rule.", ["rule"]
+)
+SAVED_TOKENS = Counter("kev_router_saved_tokens_total", "Tokens that the model need not read for it.")
 
 _buckets = 64
 
@@ -86,6 +94,14 @@ def observe_breakers(states: Mapping[int, State]) -> None:
     for label, level in worst.items():
         BREAKER.labels(label).set(level)
         _tripped.add(label)
+
+
+def observe_homes(ring: Ring) -> None:
+    """The homes on a new ring. Where buckets share labels there are too many of them to tell."""
+    HOME.clear()
+    if ring and _buckets <= MOST_BUCKETS:
+        for bucket in range(_buckets):
+            HOME.labels(bucket_label(bucket, _buckets), str(ring.home(bucket))).set(1)
 
 
 _BREAKER_VALUES = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}

@@ -20,7 +20,7 @@ from kev.config.source import ConfigError
 from kev.domain.question import Question
 from kev.tokens.chat import ChatFormat, ChatTemplateError, Prompt
 from kev.tokens.tokenizer import Tokenizer
-from router_svc import budget
+from router_svc import budget, savings
 from router_svc.admission import Limits, Refusal, check_question
 from router_svc.assign import NO_BUCKET
 from router_svc.normalise import clean, has_content, normalise
@@ -116,6 +116,7 @@ class Preparer:
         turns = [(message.role, message.content) for message in question.messages] or [("user", question.text)]
         last = max(index for index, (role, _) in enumerate(turns) if role == "user")
         asked = normalise(turns[last][1], self._settings.router.normalize)
+        savings.count(turns[last][1], asked, self._tokenizer)
         messages = [{"role": role, "content": clean(content)} for role, content in turns]
         messages[last]["content"] = asked.prompt_text
         return messages, asked.routing_text, has_content(asked.prompt_text)

@@ -86,7 +86,10 @@ class Watch:
             view = view_of(fleet, self._digest, self._max_context)
             self._log_changes(view)
             self.view = view
+            ring = self._assigner.ring
             self._assigner.set_members(view.members, shared_lanes=view.shared_lanes)
+            if self._assigner.ring is not ring:
+                metrics.observe_homes(self._assigner.ring)
             self.rate.update(time.monotonic(), loads.total, loads.arrived)
             metrics.observe_fleet(len(fleet), len(view.members), loads.total, self.rate.per_second)
             metrics.OLDEST.set(self._bus.oldest_s)

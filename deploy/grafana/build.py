@@ -125,6 +125,12 @@ def overview() -> Json:
                 text="Submits that the routers hold because no channel has room.",
             ),
             graph(
+                "Saved by normalisation",
+                Line("sum(rate(kev_router_saved_tokens_total[1m]))", "tokens"),
+                Line("sum(rate(kev_router_saved_characters_total[1m]))", "characters"),
+                text="What the models need not read, each second, because fillers and repeated marks were taken out.",
+            ),
+            graph(
                 "HTTP requests by status",
                 Line("sum by (status) (rate(kev_http_requests_total[1m]))", "{{status}}"),
                 text="Requests at the HTTP gateway, its own health checks included.",

@@ -9,8 +9,11 @@ from prometheus_client import REGISTRY
 
 from kev.bus.messages import EXPRESS, Lane
 from kev.domain.outcome import Branch
-from router_svc import metrics
+from kev.tokens.tokenizer import Tokenizer
+from router_svc import metrics, savings
 from router_svc.breaker import State
+from router_svc.normalise import normalise
+from router_svc.ring import Ring
 
 W1, W2 = Lane("w", 1), Lane("w", 2)
 
@@ -81,3 +84,31 @@ def test_names_hold_their_service_and_base_units():
     names = [metric.name for metric in REGISTRY.collect() if metric.name.startswith("kev_router_")]
     assert names
     assert not [name for name in names if name.endswith(("_ms", "_milliseconds", "_kb", "_mb", "_minutes"))]
+
+
+def test_the_homes_are_those_of_the_ring_and_old_ones_go():
+    metrics.observe_homes(Ring([W1]))
+    metrics.observe_homes(ring := Ring([W1, W2]))
+    homes = {
+        (sample.labels["bucket"], sample.labels["channel"]) for sample in next(iter(metrics.HOME.collect())).samples
+    }
+    assert homes == {(str(bucket), str(ring.home(bucket))) for bucket in range(64)}
+    metrics.configure(65536, 32, 60.0)
+    metrics.observe_homes(ring)
+    assert not next(iter(metrics.HOME.collect())).samples
+
+
+def test_savings_count_characters_by_rule_and_tokens(tokenizer: Tokenizer):
+    def saved() -> tuple[float, float, float]:
+        return (
+            value("saved_characters_total", rule="marks") or 0.0,
+            value("saved_characters_total", rule="space") or 0.0,
+            value("saved_tokens_total") or 0.0,
+        )
+
+    before = saved()
+    for text in ("  Why???", "Why?", "\ud800 ok"):
+        savings.count(text, normalise(text), tokenizer)
+    marks, space, tokens = (now - then for now, then in zip(saved(), before, strict=True))
+    assert (marks, space) == (2, 2)
+    assert tokens == len(tokenizer.encode_text("  Why???", False)) - len(tokenizer.encode_text("Why?", False))
