@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[1] / "unit" / "kev"))
 from bus_labs import SHORT, Lab
 from bus_makers import new_rid, question, questions
+from trace_lab import recorded
 
 from kev.bus.messages import OVERFLOW, Lane
+from kev.telemetry import traces
 
 W0 = Lane("w", 0)
 ACK_WAIT = SHORT["ack_wait_s"]
@@ -128,3 +133,16 @@ async def test_a_question_of_seconds_is_kept_alive_by_its_own_holder_only(lab: L
         await kept.progress()
     assert (kept.held, lost.held) == (True, False)
     assert (await bus.take("w")).question.slot == lost.question.slot
+
+
+async def test_the_span_that_put_a_question_in_goes_along_beside_it(lab: Lab):
+    sender, worker = await lab.connect(), await lab.connect()
+    with recorded(), traces.span("place") as span:
+        await sender.enqueue(questions(new_rid(), 3, W0))
+        name = traces.of(span)
+    await sender.enqueue(questions(new_rid(), 1, W0))
+    taken = [await worker.take("w") for _ in range(4)]
+    assert [one.traceparent for one in taken] == [name] * 3 + [""]
+    await taken[0].give_back()
+    again = await worker.take("w")
+    assert (again.attempt, again.traceparent) == (2, name)
