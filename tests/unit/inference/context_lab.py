@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,7 +37,7 @@ class Ask:
     at: int = 0
     priority: int = 1
     group: int = 0
-    max_parallel: int = 9
+    max_parallel: int = 99
     alone: bool = False
     cancel_after: int | None = None
     expire_after: int | None = None
@@ -97,6 +97,8 @@ class World:
     texts: defaultdict[int, str] = field(default_factory=lambda: defaultdict(str))
     number: int = 0
     prompt_rows: int = 0
+    lookups: Counter[tuple[Kind, str]] = field(default_factory=Counter)
+    evicted: Counter[Kind] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.seats = list(range(self.channels))
@@ -167,6 +169,8 @@ class World:
         self.desk.join(Order(ticket, ask.job(channel), ask.sampling, ticket, deadline))
 
     def _read(self, report: Any) -> None:
+        self.lookups.update(report.lookups)
+        self.evicted.update(report.evicted)
         for text in report.texts:
             assert text.offset == len(self.texts[text.ticket])
             self.texts[text.ticket] += text.text
