@@ -45,13 +45,15 @@ class PoolCache:
         """
         key = ref.key, ref.digest
         lock = self._reading.setdefault(key, asyncio.Lock())
-        async with lock:
-            found = self._known.pop(key, None)
-            if found is None:
-                found = await self._read(ref, tokenizer_digest)
-            self._known[key] = found
-        if not lock.locked():
-            self._reading.pop(key, None)
+        try:
+            async with lock:
+                found = self._known.pop(key, None)
+                if found is None:
+                    found = await self._read(ref, tokenizer_digest)
+                self._known[key] = found
+        finally:
+            if not lock.locked():
+                self._reading.pop(key, None)
         self._trim()
         return found
 

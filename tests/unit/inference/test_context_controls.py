@@ -116,7 +116,12 @@ def test_a_page_of_another_tenant_is_seen(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("inference_svc.memory._scope", lambda job: "all")
     world = _world()
     with pytest.raises(AssertionError, match="two tenants share a page"):
-        world.run([Ask(ask.prompt, ask.chain, "shared", tenant, max_tokens=6) for ask, tenant in zip(ASKS, "aba", strict=True)])
+        world.run(
+            [
+                Ask(ask.prompt, ask.chain, "shared", tenant, max_tokens=6)
+                for ask, tenant in zip(ASKS, "aba", strict=True)
+            ]
+        )
 
 
 def test_a_page_that_is_still_written_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
