@@ -63,7 +63,8 @@ class Core:
 
     def leave(self, ticket: int, finish: FinishReason = FinishReason.CANCELLED) -> None:
         """Ends a run before the next forward; does nothing if it has ended."""
-        self._inbox.put(lambda: self._desk.end(ticket, finish))
+        known = self.forwards
+        self._inbox.put(lambda: self._desk.end(ticket, finish, self.forwards - known))
 
     def call(self, work: Callable[[], T]) -> Future[T]:
         """Runs something on the core's thread between two forwards (the self-test needs the backend)."""

@@ -37,6 +37,7 @@ class Live:
     answer: Answer
     started: float | None = None
     first: float | None = None
+    overran: int = 0
     sent: int = 0
 
 
@@ -82,9 +83,14 @@ class Desk:
             live = Live(order, run, answer)
             self._by_ticket[order.ticket] = self._by_channel[order.job.channel] = live
 
-    def end(self, ticket: int, finish: FinishReason) -> None:
-        """Ends a run with the text so far; its channel is free at the next forward."""
+    def end(self, ticket: int, finish: FinishReason, overran: int = 0) -> None:
+        """Ends a run with the text so far; its channel is free at the next forward.
+
+        Args:
+            overran: Forwards that ended since its end was wished for.
+        """
         if (live := self._by_ticket.get(ticket)) is not None:
+            live.overran = overran
             self._finish(live, finish)
 
     def expire(self) -> None:
@@ -221,6 +227,7 @@ class Desk:
                 detail=detail,
                 reused=run.reused,
                 first=live.first,
+                overran=live.overran,
             )
         )
 

@@ -10,7 +10,7 @@ from inference_svc.channels import Kind, Phase
 from inference_svc.gate import CRASHED
 from inference_svc.metrics_waits import LabelledHistogram
 from inference_svc.report import End, Report
-from kev.domain.outcome import Outcome
+from kev.domain.outcome import FinishReason, Outcome
 from kev.wire.labels import bucket_label
 
 LADDER_S = (0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -74,6 +74,12 @@ class WorkerMetrics:
             QUEUE_LADDER_S,
         )
         registry.register(self.queue_seconds)
+        self.overran = Histogram(
+            "kev_inference_cancel_forwards",
+            "Forwards that a cancelled question still had after this worker knew of the cancel.",
+            buckets=(0, 1, 2, 4, 8),
+            registry=registry,
+        )
         self.retaken = Counter(
             "kev_inference_retaken_questions", "Questions that a worker had taken before.", registry=registry
         )
@@ -149,6 +155,8 @@ class WorkerMetrics:
         self.tokens.inc(end.tokens)
         if end.started is not None:
             self.answer_seconds.observe(end.ended - end.started)
+            if end.finish is FinishReason.CANCELLED:
+                self.overran.observe(end.overran)
 
     def settled(self, outcome: Outcome) -> None:
         """Counts an outcome that this worker wrote."""

@@ -47,6 +47,7 @@ class End:
         started, ended: Monotonic seconds; ``started`` is None if no forward had it.
         reused: Prompt tokens that were not computed for this run alone.
         first: When its first token came, None if none did.
+        overran: Forwards that ended between the wish to end it and its end: the one that was running.
     """
 
     ticket: int
@@ -60,6 +61,7 @@ class End:
     detail: str = ""
     reused: int = 0
     first: float | None = None
+    overran: int = 0
 
 
 @dataclass(frozen=True, slots=True)

