@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from kev.bus.messages import Manifest, QueuedQuestion, RequestRecord
-from kev.bus.port import Bus
+from kev.bus.port import Bus, Claim
 from kev.config.settings import OverflowPolicy, Settings
 from kev.domain.errors import AlreadyUsed, Overloaded
 from kev.domain.ids import new_request_id, rid_of
@@ -48,14 +48,14 @@ class _Request:
     """One submit on its way.
 
     Attributes:
-        mine: Whether this submit wrote the manifest.
+        claim: Holds the request while this submit works on it; None if nothing of it can run any more.
         refusals: Slots to be settled as refused.
         refused: Slots whose outcome is a refusal.
         stands: Told once that the request can be followed.
     """
 
     manifest: Manifest
-    mine: bool
+    claim: Claim | None
     filling: Filling
     refusals: dict[int, Refusal]
     refused: set[int]
@@ -64,7 +64,9 @@ class _Request:
     def submitted(self) -> Submitted:
         """The reply."""
         slots = tuple(sorted(self.refused | set(self.refusals)))
-        return Submitted(self.manifest.request_id, len(self.manifest.slots), slots, duplicate=not self.mine)
+        return Submitted(
+            self.manifest.request_id, len(self.manifest.slots), slots, duplicate=not (self.claim and self.claim.first)
+        )
 
     def tell(self) -> None:
         """Says, once, that the request stands."""
@@ -242,26 +244,32 @@ class Router:
             self._check_room(batch)
         else:
             _check_same(record.manifest, wanted)
-        settled = record.outcomes if record else {}
-        open_slots = [slot for slot in range(len(batch.questions)) if slot not in settled]
-        with metrics.PREPARE.time(), traces.span("router prepare", slots=len(open_slots)):
-            ready = await self._preparer.prepare_all([batch.questions[slot] for slot in open_slots], bucketing)
-        prepared = dict(zip(open_slots, ready, strict=True))
-        mine = False
-        if record is None:
-            wanted = records.accepted(wanted, self._clock(), latest_ms, traces.current())
-            stored = await self._bus.open_request(wanted)
-            _check_same(stored, wanted)
-            mine = stored == wanted
-            record = None if mine else await self._bus.request(wanted.rid)
-            record = record or RequestRecord(stored, {})
-        return self._sorted(batch, record, mine, prepared, stands)
+        prepared = await self._prepared(
+            batch, bucketing, record.open_slots() if record else range(len(batch.questions))
+        )
+        claim: Claim | None = None
+        if record is None or _may_run(record, self._clock()):
+            claim = await self._bus.open_request(records.accepted(wanted, self._clock(), latest_ms, traces.current()))
+            _check_same(claim.manifest, wanted)
+            record = None if claim.first else await self._bus.request(wanted.rid)
+            record = record or RequestRecord(claim.manifest, {})
+            # What had an outcome when this began may have none now: the request was given up and is opened anew.
+            missing = [slot for slot in record.open_slots() if slot not in prepared]
+            prepared |= await self._prepared(batch, bucketing, missing)
+        return self._sorted(batch, record, claim, prepared, stands)
+
+    async def _prepared(self, batch: Batch, bucketing: Bucketing, slots: Sequence[int]) -> dict[int, Ready | Refusal]:
+        if not slots:
+            return {}
+        with metrics.PREPARE.time(), traces.span("router prepare", slots=len(slots)):
+            ready = await self._preparer.prepare_all([batch.questions[slot] for slot in slots], bucketing)
+        return dict(zip(slots, ready, strict=True))
 
     def _sorted(
         self,
         batch: Batch,
         record: RequestRecord,
-        mine: bool,
+        claim: Claim | None,
         prepared: Mapping[int, Ready | Refusal],
         stands: Callable[[Submitted], None] | None,
     ) -> _Request:
@@ -288,7 +296,7 @@ class Router:
             )
             waiting.append((queued, question.priority))
         refused = {slot for slot, outcome in record.outcomes.items() if outcome.status is Status.REFUSED}
-        return _Request(record.manifest, mine, Filling(waiting), refusals, refused, stands)
+        return _Request(record.manifest, claim, Filling(waiting), refusals, refused, stands)
 
     async def _fill(self, request: _Request) -> None:
         """Into the queues, then the refused slots. What is refused for good leaves nothing behind."""
@@ -298,15 +306,13 @@ class Router:
             if not await self._placer.at_once(filling):
                 await self._overflow(request)
         except Overloaded:
-            if request.mine and not filling.placed:
-                await to_the_end(self._bus.drop_request(request.manifest.rid))
+            if request.claim is not None and not filling.placed:
+                await to_the_end(self._bus.drop_request(request.manifest.rid, request.claim.number))
             raise
         finally:
             if filling.placed:
                 request.tell()  # also to a caller who leaves now: there is something to cancel
         await to_the_end(self._looked(request))
-        if filling.placed and not request.mine:
-            await self._keep(request.manifest)
 
     async def _overflow(self, request: _Request) -> None:
         if self._settings.router.overflow_policy is not OverflowPolicy.WAIT:
@@ -329,12 +335,6 @@ class Router:
             if stored.status is Status.REFUSED:
                 request.refused.add(stored.slot)
                 metrics.REFUSED.labels(stored.reason).inc()
-
-    async def _keep(self, manifest: Manifest) -> None:
-        """Another router may have refused its own submit of this request and dropped the manifest, while this one
-        put questions in: then the request stands, and its manifest is written again."""
-        if await self._bus.request(manifest.rid) is None:
-            await self._bus.open_request(manifest)
 
     # -- small parts ---------------------------------------------------------------
     @asynccontextmanager
@@ -359,6 +359,11 @@ class Router:
             return Overloaded("no worker is ready", self._settings.bus.lease_ms)
         delay = self._watch.rate.retry_after_ms(missing - self._assigner.room())
         return Overloaded(f"no room for {missing} more questions", delay)
+
+
+def _may_run(record: RequestRecord, now_ms: int) -> bool:
+    """Whether an open slot has time left."""
+    return any(record.manifest.slots[slot].deadline_ms > now_ms for slot in record.open_slots())
 
 
 def _check_same(stored: Manifest, wanted: Manifest) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 from kev.bus.messages import (
@@ -24,6 +25,25 @@ from kev.bus.messages import (
     WorkerLease,
 )
 from kev.domain.outcome import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A router's claim on a request, while it puts the questions in.
+
+    Two routers may have the same request at once, and one of them may refuse
+    it for good while the other has put questions in: so each has a claim of
+    its own, and the request is gone only when all are given up.
+
+    Attributes:
+        manifest: As stored.
+        first: Whether this call wrote it.
+        number: For ``drop_request``; 0 if the stored manifest is another batch's: then nothing is claimed.
+    """
+
+    manifest: Manifest
+    first: bool
+    number: int
 
 
 class Taken(Protocol):
@@ -71,8 +91,11 @@ class Bus(Protocol):
     """Everything the tiers say to each other."""
 
     # -- a request's life (router) -------------------------------------------------
-    async def open_request(self, manifest: Manifest) -> Manifest:
-        """Writes the manifest if there is none for its ``rid``; returns the stored one."""
+    async def open_request(self, manifest: Manifest) -> Claim:
+        """Writes the manifest if there is none for its ``rid``, and claims the request if its digest is the same.
+
+        The request then stands at least until this claim is dropped.
+        """
 
     async def enqueue(self, questions: Sequence[QueuedQuestion]) -> frozenset[Lane]:
         """Puts each question into its ``lane``: all of them, or none.
@@ -85,8 +108,12 @@ class Bus(Protocol):
             The full lanes that refused the set; empty when all are in.
         """
 
-    async def drop_request(self, rid: str) -> None:
-        """Deletes manifest and outcomes of a request that was refused for good."""
+    async def drop_request(self, rid: str, claim: int) -> None:
+        """Gives up a claim on a request that was refused for good. With the last claim manifest and outcomes go.
+
+        Args:
+            claim: Its number; 0, or one that is gone, does nothing.
+        """
 
     async def depths(self) -> Mapping[Lane, int]:
         """Questions in the system per lane (waiting and taken). Empty lanes are left out."""

@@ -87,7 +87,7 @@ async def test_the_manifest_of_a_full_batch_with_long_labels_fits(tmp_path: Path
     with LocalNats(tmp_path) as server:
         bus = await NatsBus.connect(BusSettings(urls=(server.url,)))
         try:
-            assert await bus.open_request(manifest) == manifest
+            assert (await bus.open_request(manifest)).manifest == manifest
         finally:
             await bus.close()
 

@@ -125,6 +125,25 @@ async def test_a_router_killed_between_manifest_and_questions_is_repaired_by_a_r
     assert sorted(question.slot for question in await taken_from(worker)) == [0, 1, 2]
 
 
+async def test_what_one_router_refuses_for_good_while_another_takes_it_runs_once(lab: Lab, worker: NatsBus) -> None:
+    """The first opens the request, finds no room for all of it and gives it up, at any moment of the other's submit."""
+    small = await lab.router(router__overflow_policy="reject")
+    large = await lab.router(router__overflow_policy="reject")
+    small._assigner._queue_bound = 1
+    await until(lambda: small.ready and large.ready)
+    for trial in range(15):
+        await small._watch.poll()
+        await large._watch.poll()
+        work = [router.submit(many(3, f"t{trial}")) for router in ((small, large), (large, small))[trial % 2]]
+        both = await asyncio.gather(*work, return_exceptions=True)
+        assert {type(one) for one in both} == {Overloaded, Submitted}
+        answered = [await answer_one(worker) for _ in range(4)]
+        assert sorted(question.slot for question in answered if question) == [0, 1, 2]
+        record = await worker.request(rid_of("", f"t{trial}"))
+        assert record is not None, "questions ran and their request is gone"
+        assert record.open_slots() == ()
+
+
 async def test_the_same_id_from_two_routers_at_once_runs_once(lab: Lab, worker: NatsBus) -> None:
     routers = [await lab.router() for _ in range(2)]
     await until(lambda: all(router.ready for router in routers))

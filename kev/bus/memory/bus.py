@@ -26,7 +26,7 @@ from kev.bus.messages import (
     RequestRecord,
     WorkerLease,
 )
-from kev.bus.port import Subscription, Taken
+from kev.bus.port import Claim, Subscription, Taken
 from kev.bus.settings import BusSettings
 from kev.domain.errors import BusUnavailable, NotFound
 from kev.domain.outcome import Outcome
@@ -79,7 +79,7 @@ class MemoryBus:
         self._closed = False
 
     # -- a request's life ----------------------------------------------------------
-    async def open_request(self, manifest: Manifest) -> Manifest:
+    async def open_request(self, manifest: Manifest) -> Claim:
         """See ``Bus.open_request``."""
         return self._records.open(manifest, self._time())
 
@@ -91,9 +91,9 @@ class MemoryBus:
             self._ring(bells_for(once))
         return full
 
-    async def drop_request(self, rid: str) -> None:
+    async def drop_request(self, rid: str, claim: int) -> None:
         """See ``Bus.drop_request``."""
-        self._records.drop(rid, self._time())
+        self._records.drop(rid, claim, self._time())
 
     async def depths(self) -> Mapping[Lane, int]:
         """See ``Bus.depths``."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from kev.bus.messages import Manifest, RequestRecord
+from kev.bus.port import Claim
 from kev.domain.outcome import Outcome
 
 K = TypeVar("K")
@@ -56,28 +57,39 @@ class Records:
 
     def __init__(self, ttl_s: float) -> None:
         self._manifests: Expiring[str, Manifest] = Expiring(ttl_s)
+        self._claims: Expiring[str, set[int]] = Expiring(ttl_s)
+        self._numbers = 0
         self._outcomes: Expiring[tuple[str, int], Outcome] = Expiring(ttl_s)
         self._strikes: Expiring[tuple[str, int], int] = Expiring(ttl_s)
 
-    def open(self, manifest: Manifest, now: float) -> Manifest:
-        """Stores the manifest if there is none; returns the stored one.
+    def open(self, manifest: Manifest, now: float) -> Claim:
+        """Stores the manifest if there is none; claims the request if it is the same.
 
         A new manifest starts without outcomes, also when its id was used
         before and outcomes outlived that manifest.
         """
         stored = self._manifests.get(manifest.rid, now)
+        if stored is not None and stored.digest != manifest.digest:
+            return Claim(stored, False, 0)
+        self._numbers += 1
         if stored is not None:
-            return stored
+            (self._claims.get(manifest.rid, now) or set()).add(self._numbers)
+            return Claim(stored, False, self._numbers)
         self._forget_outcomes(manifest)
         self._manifests.set(manifest.rid, manifest, now)
-        return manifest
+        self._claims.set(manifest.rid, {self._numbers}, now)
+        return Claim(manifest, True, self._numbers)
 
-    def drop(self, rid: str, now: float) -> None:
-        """Forgets a request and its outcomes."""
-        manifest = self._manifests.get(rid, now)
-        if manifest is not None:
+    def drop(self, rid: str, claim: int, now: float) -> None:
+        """Gives up a claim; with the last one the request and its outcomes are forgotten."""
+        manifest, claims = self._manifests.get(rid, now), self._claims.get(rid, now)
+        if manifest is None or not claims or claim not in claims:
+            return
+        claims.remove(claim)
+        if not claims:
             self._forget_outcomes(manifest)
             self._manifests.drop(rid)
+            self._claims.drop(rid)
 
     def settle(self, outcome: Outcome, now: float, written: Callable[[Outcome], None]) -> Outcome | None:
         """The slot's stored outcome, calling ``written`` if it is this one; None without a manifest."""

@@ -37,7 +37,7 @@ from kev.bus.nats.subjects import Names
 from kev.bus.nats.submit import Submit
 from kev.bus.nats.take import Take
 from kev.bus.nats.topology import ensure_streams
-from kev.bus.port import Subscription, Taken
+from kev.bus.port import Claim, Subscription, Taken
 from kev.bus.settings import BusSettings
 from kev.domain.outcome import Outcome
 
@@ -54,7 +54,7 @@ class NatsBus:
         self._link = link
         self._names = names
         self._submit = Submit(link, names, settings)
-        self._results = Results(link, names)
+        self._results = Results(link, names, settings.result_ttl_s)
         self._streaming = Streaming(link, names, settings, stats)
         self._dead = Dead(link, names)
         self._pools = Pools(link, names, stats)
@@ -84,7 +84,7 @@ class NatsBus:
         return self._link.connected
 
     # -- a request's life ----------------------------------------------------------
-    async def open_request(self, manifest: Manifest) -> Manifest:
+    async def open_request(self, manifest: Manifest) -> Claim:
         """See ``Bus.open_request``."""
         return await self._results.open(manifest)
 
@@ -92,9 +92,9 @@ class NatsBus:
         """See ``Bus.enqueue``."""
         return await self._submit.enqueue(questions)
 
-    async def drop_request(self, rid: str) -> None:
+    async def drop_request(self, rid: str, claim: int) -> None:
         """See ``Bus.drop_request``."""
-        await self._results.drop(rid)
+        await self._results.drop(rid, claim)
 
     async def depths(self) -> Mapping[Lane, int]:
         """See ``Bus.depths``."""

@@ -12,6 +12,8 @@ from nats.aio.msg import Msg
 from kev.domain.errors import BusUnavailable, Overloaded
 
 STORE_FAILED = 10077
+LOST = (10071, 10164)
+"""Somebody else was first; the second one with replicas."""
 _NO_ROOM = (10023, 10028, 10047)
 
 

@@ -8,16 +8,17 @@ from typing import TypeVar
 from msgspec import Struct
 
 from kev.bus.messages import Manifest, RequestRecord, decode, encode
+from kev.bus.nats.claims import Claims, Copy
 from kev.bus.nats.link import Link
 from kev.bus.nats.reading import last_at_leader, last_of_many
-from kev.bus.nats.replies import ApiError
+from kev.bus.nats.replies import LOST, ApiError
 from kev.bus.nats.subjects import Names
+from kev.bus.port import Claim
 from kev.domain.errors import BusUnavailable, NotFound
 from kev.domain.outcome import Outcome
 
 T = TypeVar("T", bound=Struct)
 
-_LOST = (10071, 10164)  # somebody else was first; the second one with replicas
 _IF_NONE = {"Nats-Expected-Last-Subject-Sequence": "0"}
 _TRIES = 4
 _PAUSE_S = 0.05
@@ -27,22 +28,29 @@ _MOST_SUBJECTS = 1000
 class Results:
     """The stream of manifests and outcomes."""
 
-    def __init__(self, link: Link, names: Names) -> None:
+    def __init__(self, link: Link, names: Names, ttl_s: float) -> None:
+        self._claims = Claims(link, names, ttl_s)
         self._link = link
         self._names = names
         self._stream = names.result_stream
 
-    async def open(self, manifest: Manifest) -> Manifest:
+    async def open(self, manifest: Manifest) -> Claim:
         """See ``Bus.open_request``."""
-        sequence, stored = await self._first(self._names.manifest(manifest.rid), manifest, Manifest)
-        if stored == manifest:
+        claim = await self._claims.open(manifest)
+        if claim.first:
             # The id may have been used before, by a request whose outcomes outlived its manifest.
-            await self._purge(manifest.rid, before=sequence)
-        return stored
+            await self._purge(manifest.rid, before=claim.number)
+        return claim
 
-    async def drop(self, rid: str) -> None:
-        """See ``Bus.drop_request``."""
-        await self._purge(rid)
+    async def drop(self, rid: str, claim: int) -> None:
+        """See ``Bus.drop_request``. Outcomes go only with a manifest that was gone before the last of them was
+        looked at: what belongs to a request that somebody opens meanwhile comes later and stays."""
+        if not claim:
+            return
+        await self._claims.give_up(claim)
+        info = await self._link.api(f"STREAM.INFO.{self._stream}")
+        if not await self._exists(self._names.manifest(rid)):
+            await self._purge(rid, before=int(info["state"]["last_seq"]) + 1)
 
     async def settle(self, outcome: Outcome) -> Outcome:
         """See ``Bus.settle``."""
@@ -64,16 +72,15 @@ class Results:
         """
         records = await self._all(rid)
         found = records.get(self._names.manifest(rid))
-        manifest = None if found is None else (found[0], decode(found[1], Manifest))
-        manifest = manifest or await self._read(self._names.manifest(rid), Manifest)
-        if manifest is None:
+        stored = (found[0], decode(found[1], Copy)) if found else await self._claims.read(rid)
+        if stored is None or self._claims.over(stored[1]):
             return None
-        outcomes = {}
-        for plan in manifest[1].slots:
+        born, outcomes = stored[1].born or stored[0], {}
+        for plan in stored[1].slots:
             sequence, data = records.get(self._names.outcome(rid, plan.slot), (0, b""))
-            if sequence > manifest[0]:
+            if sequence > born:
                 outcomes[plan.slot] = decode(data, Outcome)
-        return RequestRecord(manifest[1], outcomes)
+        return RequestRecord(stored[1].manifest(), outcomes)
 
     # -- writing -------------------------------------------------------------------
     async def _first(self, subject: str, record: T, kind: type[T]) -> tuple[int, T]:
@@ -89,7 +96,7 @@ class Results:
             except BusUnavailable as error:
                 last = error
             except ApiError as error:
-                if error.err_code not in _LOST:
+                if error.err_code not in LOST:
                     raise
                 last = error
             stored = await self._read(subject, kind)
@@ -98,12 +105,9 @@ class Results:
             await asyncio.sleep(_PAUSE_S * attempt)
         raise BusUnavailable(f"no decision about {subject}: {last}")
 
-    async def _purge(self, rid: str, before: int = 0) -> None:
-        """Deletes a request's records, or those older than a sequence."""
-        request: dict[str, object] = {"filter": self._names.results(rid)}
-        if before:
-            request["seq"] = before
-        await self._link.api(f"STREAM.PURGE.{self._stream}", request)
+    async def _purge(self, rid: str, before: int) -> None:
+        """Deletes those of a request's records that are older than a sequence."""
+        await self._link.api(f"STREAM.PURGE.{self._stream}", {"filter": self._names.results(rid), "seq": before})
 
     # -- reading -------------------------------------------------------------------
     async def _read(self, subject: str, kind: type[T]) -> tuple[int, T] | None:

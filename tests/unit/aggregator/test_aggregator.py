@@ -40,7 +40,7 @@ class Desk:
     async def open(self, slots: int = 2, mode: ResultMode = ResultMode.SLOT_MAP, timeout_ms: int = 60_000) -> None:
         now = self.clock.now
         plans = tuple(SlotPlan(slot, now + timeout_ms, f"q{slot}") for slot in range(slots))
-        await self.bus.open_request(
+        self.claim = await self.bus.open_request(
             Manifest(RID, "req", "", "d", now, 2000, Isolation.STRICT, mode, plans),
         )
 
@@ -376,7 +376,7 @@ async def test_a_request_that_vanishes_ends_its_readers(desk: Desk, monkeypatch:
     await desk.open()
     reading = asyncio.ensure_future(anext(desk.aggregator.stream("", "req")))
     await _until(lambda: desk.bus._feeds)
-    await desk.bus.drop_request(RID)
+    await desk.bus.drop_request(RID, desk.claim.number)
     with pytest.raises(NotFound):
         await reading
 

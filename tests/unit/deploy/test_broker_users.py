@@ -111,12 +111,12 @@ async def test_a_cancel_reaches_the_workers(desk: Desk, make: ModuleType):
     router, worker = await desk.as_("router"), await desk.as_("inference")
     rid, told = make.new_rid(), asyncio.Event()
     listening = await worker.on_cancel(lambda hint: told.set() if hint == CancelHint(rid, (0,)) else None)
-    await router.open_request(make.manifest(rid, slots=1))
+    claim = await router.open_request(make.manifest(rid, slots=1))
     await router.settle(make.outcome(rid, 0, text=""))
     await router.hint_cancel(CancelHint(rid, (0,)))
     await until(told)
     await listening.close()
-    await router.drop_request(rid)
+    await router.drop_request(rid, claim.number)
     assert await router.request(rid) is None
 
 
@@ -141,7 +141,7 @@ async def test_the_operator_may_read_dead_letters(desk: Desk, make: ModuleType):
 ACTS: dict[str, Callable[[NatsBus, ModuleType, str], Any]] = {
     "ask a question": lambda bus, make, rid: bus.enqueue(make.questions(rid, 1, W0)),
     "open a request": lambda bus, make, rid: bus.open_request(make.manifest(rid)),
-    "drop a request": lambda bus, make, rid: bus.drop_request(rid),
+    "drop a request": lambda bus, make, rid: bus.drop_request(rid, 1),
     "take a question": lambda bus, make, rid: bus.take("express"),
     "strike": lambda bus, make, rid: bus.strike(rid, 0),
     "bury": lambda bus, make, rid: bus.dead_letter(make.question(rid, 0, W0), "x", 1),
