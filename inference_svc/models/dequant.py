@@ -8,6 +8,7 @@ All other kinds are the library's.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import gguf
@@ -43,6 +44,16 @@ def dequantize(rows: Bytes, kind: gguf.GGMLQuantizationType) -> Float32Array:
     for start in range(0, len(blocks), _AT_ONCE):
         fast(blocks[start : start + _AT_ONCE], result[start : start + _AT_ONCE])
     return result.reshape(*rows.shape[:-1], -1)
+
+
+@cache
+def readable(kind: gguf.GGMLQuantizationType) -> bool:
+    """Whether a kind can be dequantised: tried on one block."""
+    try:
+        dequantize(np.zeros((1, gguf.GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
+    except NotImplementedError:
+        return False
+    return True
 
 
 def _q8_0(blocks: Bytes, out: Float32Array) -> None:

@@ -8,6 +8,7 @@ of heads. Qwen's are stored in rotate-half order already.
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,31 @@ def load_gguf(path: Path) -> tuple[ModelConfig, Weights]:
         head=top.get("head"),
         inv_freq=_inverse_frequencies(file, config),
     )
+
+
+def inspect_gguf(path: Path) -> tuple[ModelConfig, Counter[str]]:
+    """Checks all that ``load_gguf`` checks, without reading the tensors.
+
+    Returns:
+        The config, and how many tensors are stored in each type.
+
+    Raises:
+        ModelError: as ``load_gguf`` would.
+    """
+    file = GgufFile(path)
+    config = _config(file)
+    for name, shape in _names(config).items():
+        file.check(name, shape)
+    _refuse_left_over(file, config)
+    return config, Counter(stored.kind.name for stored in file.tensors.values())
+
+
+def _names(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Every tensor that the config calls for, by the file's name."""
+    top = {_TOP[field]: shape for field, shape in top_shapes(config).items()}
+    fields = layer_shapes(config).items()
+    blocks = {f"blk.{index}.{_LAYER[field]}": shape for index in range(config.layers) for field, shape in fields}
+    return top | blocks
 
 
 def _config(file: GgufFile) -> ModelConfig:
@@ -187,7 +213,4 @@ def _inverse_frequencies(file: GgufFile, config: ModelConfig) -> Float32Array:
 
 
 def _refuse_left_over(file: GgufFile, config: ModelConfig) -> None:
-    used = {_TOP[field] for field in top_shapes(config)} | {_ROPE_FACTORS}
-    fields = layer_shapes(config)
-    used |= {f"blk.{index}.{_LAYER[field]}" for index in range(config.layers) for field in fields}
-    refuse_left_over(set(file.tensors) - used)
+    refuse_left_over(set(file.tensors) - set(_names(config)) - {_ROPE_FACTORS})

@@ -18,8 +18,9 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
-from inference_svc.models.dequant import dequantize
+from inference_svc.models.dequant import dequantize, readable
 from inference_svc.models.errors import ModelError
+from inference_svc.models.weights import check_shape
 from inference_svc.rows import Float32Array
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -81,6 +82,19 @@ class GgufFile:
         except NotImplementedError:
             raise ModelError(f"tensor {name}: quantisation {stored.kind.name} is not supported") from None
         return values.reshape(stored.shape)
+
+    def check(self, name: str, shape: tuple[int, ...]) -> None:
+        """Whether ``tensor`` would give this shape; nothing is read.
+
+        Raises:
+            ModelError: no such tensor, another shape, or a quantisation that cannot be read.
+        """
+        stored = self.tensors.get(name)
+        if stored is None:
+            raise ModelError(f"tensor {name} is missing")
+        check_shape(name, stored.shape, shape)
+        if not readable(stored.kind):
+            raise ModelError(f"tensor {name}: quantisation {stored.kind.name} is not supported")
 
     def _read(self, cursor: _Cursor) -> None:
         if cursor.data[:4] != b"GGUF":

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from inference_svc.models.config import ModelConfig
 from inference_svc.models.errors import ModelError
-from inference_svc.models.gguf import load_gguf
-from inference_svc.models.safetensors_dir import load_directory
+from inference_svc.models.gguf import inspect_gguf, load_gguf
+from inference_svc.models.safetensors_dir import inspect_directory, load_directory
 from inference_svc.models.weights import Weights
 
 
@@ -20,13 +21,29 @@ def load_weights(path: str | Path) -> tuple[ModelConfig, Weights]:
         ModelError: there is no model at ``path``, its format is not one of
             the two, or its architecture is refused; the message says which.
     """
+    found = _found(path)
+    return load_directory(found) if found.is_dir() else load_gguf(found)
+
+
+def inspect(path: str | Path) -> tuple[ModelConfig, Counter[str]]:
+    """Checks all that ``load_weights`` checks, without reading the tensors: milliseconds for any model.
+
+    Returns:
+        The config, and how many tensors are stored in each type.
+
+    Raises:
+        ModelError: as ``load_weights`` would.
+    """
+    found = _found(path)
+    return inspect_directory(found) if found.is_dir() else inspect_gguf(found)
+
+
+def _found(path: str | Path) -> Path:
     found = Path(path).expanduser()
-    if found.is_dir():
-        return load_directory(found)
+    if found.is_dir() or (found.is_file() and found.suffix == ".gguf"):
+        return found
     if not found.is_file():
         raise ModelError(f"core.model_path: no file or directory {str(path)!r}")
-    if found.suffix == ".gguf":
-        return load_gguf(found)
     raise ModelError(
         f"core.model_path: {found.name!r} is neither a .gguf file nor a directory with config.json and *.safetensors"
     )

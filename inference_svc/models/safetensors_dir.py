@@ -6,6 +6,7 @@ Pickled checkpoints are never opened: unpickling runs code that the file brings.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 from inference_svc.models.config import ModelConfig
@@ -49,6 +50,26 @@ def load_directory(folder: Path) -> tuple[ModelConfig, Weights]:
     return config, _read(_Store(_files(folder)), config)
 
 
+def inspect_directory(folder: Path) -> tuple[ModelConfig, Counter[str]]:
+    """Checks all that ``load_directory`` checks, without reading the tensors.
+
+    Returns:
+        The config, and how many tensors are stored in each type.
+
+    Raises:
+        ModelError: as ``load_directory`` would.
+    """
+    config = read_config(folder)
+    store = _Store(_files(folder))
+    shapes = layer_shapes(config).items()
+    names = {_TOP[field]: shape for field, shape in top_shapes(config).items()}
+    names |= {f"model.layers.{i}.{_LAYER[field]}": shape for i in range(config.layers) for field, shape in shapes}
+    for name, shape in names.items():
+        store.check(name, shape)
+    _refuse_unused(store, config)
+    return config, Counter(store.kinds())
+
+
 def _files(folder: Path) -> list[Path]:
     index = folder / _INDEX
     if index.is_file():
@@ -88,11 +109,23 @@ class _Store:
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> Float32Array:
         """One tensor as float32."""
+        self._taken(name, shape)
+        return self._where[name].tensor(name)
+
+    def check(self, name: str, shape: tuple[int, ...]) -> None:
+        """What ``tensor`` would find; nothing is read."""
+        self._taken(name, shape)
+        self._where[name].check(name)
+
+    def kinds(self) -> list[str]:
+        """How each tensor is stored."""
+        return [file.kind(name) for name, file in self._where.items()]
+
+    def _taken(self, name: str, shape: tuple[int, ...]) -> None:
         if name not in self._where:
             raise ModelError(f"tensor {name} is missing")
         self.unused.discard(name)
         check_shape(name, self._where[name].shape(name), shape)
-        return self._where[name].tensor(name)
 
 
 def _read(store: _Store, config: ModelConfig) -> Weights:
@@ -104,8 +137,7 @@ def _read(store: _Store, config: ModelConfig) -> Weights:
         )
         for i in range(config.layers)
     )
-    ignored = {_TOP["head"]} if config.tied else set()
-    refuse_left_over(name for name in store.unused - ignored if not name.endswith("rotary_emb.inv_freq"))
+    _refuse_unused(store, config)
     return Weights(
         embed=top["embed"],
         layers=layers,
@@ -113,3 +145,8 @@ def _read(store: _Store, config: ModelConfig) -> Weights:
         head=top.get("head"),
         inv_freq=inverse_frequencies(config),
     )
+
+
+def _refuse_unused(store: _Store, config: ModelConfig) -> None:
+    ignored = {_TOP["head"]} if config.tied else set()
+    refuse_left_over(name for name in store.unused - ignored if not name.endswith("rotary_emb.inv_freq"))

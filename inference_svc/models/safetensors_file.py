@@ -48,6 +48,18 @@ class SafetensorsFile:
         shape, _, _ = self._entry(name)
         return shape
 
+    def kind(self, name: str) -> str:
+        """How a tensor is stored, as the file names it."""
+        return self._entry(name)[1]
+
+    def check(self, name: str) -> None:
+        """Whether ``tensor`` would read it; raises as that does."""
+        shape, kind, (begin, end) = self._entry(name)
+        if kind not in _TYPES:
+            raise ModelError(f"tensor {name}: type {kind} is not supported; allowed: F32, F16, BF16")
+        if not 0 <= begin <= end <= len(self._data) or end - begin != math.prod(shape) * _TYPES[kind].itemsize:
+            raise self._damaged(f"tensor {name} does not fit")
+
     def tensor(self, name: str) -> Float32Array:
         """A tensor as float32.
 
@@ -55,11 +67,8 @@ class SafetensorsFile:
             ModelError: the table is damaged there, or the type is not one of
                 float32, float16 and bfloat16.
         """
+        self.check(name)
         shape, kind, (begin, end) = self._entry(name)
-        if kind not in _TYPES:
-            raise ModelError(f"tensor {name}: type {kind} is not supported; allowed: F32, F16, BF16")
-        if not 0 <= begin <= end <= len(self._data) or end - begin != math.prod(shape) * _TYPES[kind].itemsize:
-            raise self._damaged(f"tensor {name} does not fit")
         # A tensor's bytes need not be aligned to its type: copying them first makes them so.
         stored: npt.NDArray[Any] = np.frombuffer(self._data[begin:end].tobytes(), dtype=_TYPES[kind])
         if kind == "BF16":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from kev.app.cli import ask, audit, run, serve, top, up, verify, version
+from kev.app.cli import ask, audit, plan, run, serve, top, up, verify, version
 
 app = typer.Typer(
     name="kev",
@@ -14,7 +14,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for module in (ask, audit, run, serve, top, up, verify, version):
+for module in (ask, audit, plan, run, serve, top, up, verify, version):
     module.register(app)
 
 

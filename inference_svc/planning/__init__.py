@@ -1,0 +1,1 @@
+"""How much memory a worker takes, worked out before it is started."""

@@ -1,0 +1,106 @@
+"""Bytes of a model's parts, from its config alone. Each backend stores weights in a form of its own."""
+
+from __future__ import annotations
+
+from inference_svc.backends.native.packing import GROUP
+from inference_svc.backends.native.variants import Variant
+from inference_svc.models import ModelConfig
+from inference_svc.models.weights import layer_shapes, top_shapes
+from inference_svc.rows import PAGE_SIZE
+
+VALUE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "int8": 1}
+_KV_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "int8": 2}
+
+
+def parameters(config: ModelConfig) -> int:
+    """Numbers in the checkpoint."""
+    return _count(top_shapes(config)) + config.layers * _count(layer_shapes(config))
+
+
+def unpacked_bytes(config: ModelConfig) -> int:
+    """The checkpoint as float32, which is how it is read."""
+    return 4 * parameters(config)
+
+
+def native_weights(config: ModelConfig, precision: str, variant: Variant) -> int:
+    """Packed for the kernels: embedding and head apart even where they are tied, columns in whole blocks."""
+    hidden, middle = config.hidden, config.intermediate
+    shapes = (
+        (config.q_width + 2 * config.kv_width, hidden),
+        (hidden, config.q_width),
+        (2 * middle, hidden),
+        (hidden, middle),
+    )
+    matrices = sum(_packed(out, depth, precision, variant) for out, depth in shapes)
+    vectors = 4 * (_count(layer_shapes(config)) - sum(out * depth for out, depth in shapes))
+    embed = config.vocab * hidden * (4 if precision == "fp32" else 2)
+    return config.layers * (matrices + vectors) + embed + _packed(config.vocab, hidden, precision, variant) + 4 * hidden
+
+
+def _packed(out: int, depth: int, precision: str, variant: Variant) -> int:
+    columns = -(-out // variant.block) * variant.block
+    if precision == "int8":  # each group with a bfloat16 scale
+        return columns * (depth // GROUP) * (GROUP + 2)
+    return columns * depth * VALUE_BYTES[precision]
+
+
+def packing_work(config: ModelConfig, precision: str) -> int:
+    """What is in between while the largest matrix is packed; the embedding of fp32 is used as it was read."""
+    if precision == "fp32":
+        return -4 * config.hidden * config.vocab
+    largest = 4 * config.hidden * max(config.vocab, 2 * config.intermediate)
+    return 2 * largest if precision == "bf16" else largest
+
+
+def reference_weights(config: ModelConfig, arithmetic_bytes: int) -> int:
+    """As torch holds them: in the type in which products run, which on a CPU is always float32."""
+    vectors = config.hidden * (2 * config.layers + 1)
+    return arithmetic_bytes * (parameters(config) - vectors) + 4 * vectors
+
+
+def reference_copies(config: ModelConfig, precision: str) -> int:
+    """What torch holds beside the checkpoint once it is loaded: all of it in bf16, in fp32 only what was joined."""
+    if precision != "fp32":
+        return reference_weights(config, 4)
+    joined = (config.q_width + 2 * config.kv_width + 2 * config.intermediate) * config.hidden
+    return 4 * config.layers * joined
+
+
+def kv_page(config: ModelConfig, precision: str) -> int:
+    """One page over all layers: K and V of 16 positions, of the key and value heads only."""
+    return 2 * PAGE_SIZE * config.layers * config.kv_width * _KV_BYTES[precision]
+
+
+def kv_without_grouping(config: ModelConfig, context: int, precision: str) -> int:
+    """The formula that takes the hidden width for the width of K and V: 2 x layers x hidden x context x bytes."""
+    return 2 * config.layers * config.hidden * context * _KV_BYTES[precision]
+
+
+def native_work(config: ModelConfig, precision: str, rows: int, threads: int) -> int:
+    """Buffers of a forward: the hidden state, Q K V, attention, MLP, the left side of a product, scores, angles."""
+    widths = (config.hidden, config.q_width + 2 * config.kv_width, config.q_width, config.intermediate)
+    left = max(config.hidden, config.intermediate, config.q_width)
+    row = 4 * sum(width + 32 for width in widths) + (left + 16) * VALUE_BYTES["fp32" if precision == "fp32" else "bf16"]
+    scores = 4 * threads * 16 * (config.heads // config.kv_heads) * config.max_context
+    return rows * row + scores + 4 * config.max_context * config.head_dim
+
+
+def reference_work(config: ModelConfig, rows: int) -> int:
+    """Torch's intermediate tensors of the widest step, and the tables of angles."""
+    widest = max(2 * config.intermediate, config.q_width + 2 * config.kv_width, config.hidden)
+    return 4 * rows * (3 * widest + 2 * config.hidden) + 8 * config.max_context * config.head_dim
+
+
+def logits(config: ModelConfig, rows: int) -> int:
+    """Two arrays: one is computed while the tokens of the other are chosen."""
+    return 2 * 4 * rows * config.vocab
+
+
+def _count(shapes: dict[str, tuple[int, ...]]) -> int:
+    total = 0
+    for shape in shapes.values():
+        numbers = 1
+        for size in shape:
+            numbers *= size
+        total += numbers
+    return total

@@ -1,0 +1,187 @@
+"""``kev plan``: a worker's memory, before it is started."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kev.app.cli import options
+from kev.app.cli.running import FAILED, UNEXPECTED, known_errors, told
+from kev.config.load import ConfigError
+from kev.config.settings import Settings
+
+if TYPE_CHECKING:
+    from inference_svc.models import ModelConfig
+    from inference_svc.planning.plan import Plan, Wish
+
+BAD_USE = 2
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+
+    @app.command()
+    def plan(
+        model: Annotated[str | None, typer.Option("--model", help="core.model_path; its weights are not read.")] = None,
+        channels: Annotated[
+            int | None, typer.Option("--channels", min=1, max=1024, help="router.channel_pool_size.")
+        ] = None,
+        context: Annotated[
+            int | None, typer.Option("--context", min=16, help="core.max_context: positions of one channel.")
+        ] = None,
+        prefix: Annotated[int, typer.Option("--prefix", min=0, help="Leading tokens that all channels share.")] = 0,
+        precision: Annotated[str | None, typer.Option("--precision", help="fp32, bf16 or int8.")] = None,
+        as_json: Annotated[bool, typer.Option("--json", help="One JSON object, in bytes, on standard output.")] = False,
+        config: options.Config = None,
+        sets: options.Sets = None,
+    ) -> None:
+        """Works out what a worker takes, and how many channels this machine carries.
+
+        Exit code 1 if it does not fit, 2 for a bad option or model.
+        """
+        given = {
+            "core.model_path": model,
+            "router.channel_pool_size": channels,
+            "core.max_context": context,
+            "core.precision": precision,
+        }
+        flags = [f"{key}={value}" for key, value in given.items() if value is not None]
+
+        def work() -> int:
+            return _plan(options.settings_of(config, [*(sets or ()), *flags]), prefix, as_json)
+
+        raise typer.Exit(_ended(work))
+
+
+def _ended(work: Callable[[], int]) -> int:
+    from inference_svc.backends.native.errors import NativeUnavailable
+
+    try:
+        return work()
+    except (ValueError, NativeUnavailable) as error:
+        sys.stderr.writelines(f"error: {line}\n" for line in str(error).splitlines())
+        return BAD_USE
+    except Exception as error:
+        code = told(error)
+        return BAD_USE if code == FAILED and isinstance(error, known_errors()) else UNEXPECTED
+
+
+def _plan(settings: Settings, prefix: int, as_json: bool) -> int:
+    from inference_svc.models import inspect
+    from inference_svc.planning.machine import memory_limit
+    from inference_svc.planning.plan import plan
+    from kev.tokens.model_files import resolve_model
+
+    path = resolve_model(settings.core.model_path)
+    config, _ = inspect(path)
+    wish = _wish(settings, config, prefix)
+    found = plan(config, wish, _variant(settings), memory_limit(), _bytes_of(path))
+    facts = {"model": path.name, "family": config.family, **asdict(wish)}
+    if as_json:
+        sys.stdout.write(json.dumps({**facts, **asdict(found)}, indent=1) + "\n")
+    else:
+        _print(facts, found, wish)
+    return 0 if found.fits else FAILED
+
+
+def _wish(settings: Settings, config: ModelConfig, prefix: int) -> Wish:
+    from inference_svc.planning.plan import Wish
+    from kev.config.settings import KvLayout
+
+    core, context = settings.core, min(settings.core.max_context, config.max_context)
+    if prefix >= context:
+        raise ConfigError(f"--prefix: must be less than the context of {context} positions, got {prefix}")
+    return Wish(
+        channels=settings.router.channel_pool_size,
+        context=context,
+        prefix=prefix,
+        precision=core.precision.value,
+        rows=core.row_budget,
+        parallel=settings.router.max_parallel_queries,
+        threads=core.threads or len(os.sched_getaffinity(0)),
+        unified=settings.isolation.kv_cache is KvLayout.UNIFIED,
+        pages=core.kv_pages,
+        device=core.device.partition(":")[0],
+    )
+
+
+def _variant(settings: Settings) -> Any:
+    """The kernels that would be used; None where the reference backend would be."""
+    from inference_svc.backends.native.errors import NativeUnavailable
+    from inference_svc.backends.native.variants import choose
+
+    core = settings.core
+    if core.precision.value == "fp16":
+        raise ConfigError("core.precision: 'fp16' is not built yet; allowed: fp32, bf16, int8")
+    if core.backend != "reference" and core.device == "cpu":
+        try:
+            return choose()
+        except NativeUnavailable:
+            if core.backend == "native":
+                raise
+    if core.precision.value == "int8":
+        raise ConfigError("core.precision: 'int8' is not built for the reference backend; allowed: fp32, bf16")
+    return None
+
+
+def _bytes_of(path: Path) -> int:
+    files = path.glob("*.safetensors") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files)
+
+
+def _print(facts: dict[str, Any], found: Plan, wish: Wish) -> None:
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=120)
+    shared = f", {wish.prefix} of them shared" if wish.prefix else ""
+    table = Table(
+        title=escape(f"{facts['model']} ({facts['family']}, {found.parameters / 1e6:.0f} M) in {wish.precision}, "
+        f"{found.backend} backend: {wish.channels} channels of {wish.context} positions{shared}"),
+        box=SIMPLE,
+    )  # fmt: skip
+    for title, side in (("", "left"), ("MiB", "right"), ("", "left")):
+        table.add_column(title, justify="right" if side == "right" else "left")
+    for name, size, note in _rows(found, wish):
+        table.add_row(name, _mib(size), note)
+    console.print(table)
+    share = f"{_mib(found.program + found.peak)} of {_mib(found.memory)} MiB"
+    verdict = f"fits: {share}" if found.fits else f"does NOT fit: {share}, a tenth of which is spared"
+    console.print(verdict, highlight=False)
+    console.print(
+        f"At their fullest {found.most_channels} channels fit. Recommended: router.channel_pool_size "
+        f"{found.channel_pool_size}, router.max_parallel_queries {found.max_parallel_queries}.",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _rows(found: Plan, wish: Wish) -> list[tuple[str, int, str]]:
+    layout = "unified: each channel reserves its context" if wish.unified else "split: pages as needed"
+    return [
+        ("weights", found.weights, "as the backend holds them; native workers of one machine share them"),
+        ("KV of one channel", found.kv_channel, f"at its fullest; {found.kv_position} bytes a position"),
+        ("  without grouped heads", found.kv_channel_without_grouping, "2 x layers x hidden x context x bytes"),
+        ("KV of all channels", found.kv_all_full, "at their fullest, the shared prefix once"),
+        ("KV store", found.kv_store, f"{found.kv_pages} pages of 16 positions, {layout}"),
+        ("activations", found.activations, f"a forward of {max(wish.rows, wish.parallel)} rows, and its logits"),
+        ("peak", found.peak, "weights + KV store + activations"),
+        ("program", found.program, "the process without a model"),
+        ("while loading, at most", found.loading_peak, "the first start, when weights are packed" if
+         found.backend == "native" else "each start"),
+    ]  # fmt: skip
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:,.0f}"
