@@ -17,6 +17,7 @@ import numpy as np
 
 from router_svc.normalise import normalise
 from router_svc.semantic.fit import fit
+from router_svc.semantic.judge import judged
 from router_svc.semantic.table import Table
 from router_svc.strategies import ConsistentHash, SemanticHash
 
@@ -24,14 +25,10 @@ TURNS = 5
 """Splits over which the codebook's figures are averaged."""
 
 
-def judged(buckets: Sequence[int], labels: Sequence[str], count: int) -> tuple[float, float, float]:
+def figures_of(buckets: Sequence[int], labels: Sequence[str], count: int) -> tuple[float, float, float]:
     """Share of equal pairs in one bucket, of different pairs in one bucket, largest bucket in means."""
-    placed, named = np.array(buckets), np.array(labels)
-    together = placed[:, None] == placed[None, :]
-    same = (named[:, None] == named[None, :]) & ~np.eye(len(named), dtype=bool)
-    different = named[:, None] != named[None, :]
-    largest = np.bincount(placed, minlength=count).max() / (len(placed) / count)
-    return float(together[same].mean()), float(together[different].mean()), float(largest)
+    found = judged(buckets, count, labels)
+    return found.same or 0.0, found.different or 0.0, found.max_over_mean
 
 
 def told(name: str, figures: Sequence[float]) -> None:
@@ -53,7 +50,7 @@ def main() -> None:
     text_hash, semantic = ConsistentHash(options.buckets), SemanticHash(options.buckets, table)
     ways: dict[str, Callable[[str, str], int]] = {"consistent_hash": text_hash.bucket, "semantic_hash": semantic.bucket}
     for name, bucket in ways.items():
-        told(name, judged([bucket("", text) for text in texts], labels, options.buckets))
+        told(name, figures_of([bucket("", text) for text in texts], labels, options.buckets))
     if int(len(rows) * options.train) >= 2 * options.buckets:
         told("semantic_hash with a codebook", unseen(table, texts, labels, options))
 
@@ -67,7 +64,7 @@ def unseen(table: Table, texts: Sequence[str], labels: Sequence[str], options: a
         codebook = fit(table, [texts[index] for index in order[:cut]], options.buckets, seed=turn)
         others = order[cut:]
         placed = [codebook.bucket(table.embed(texts[index])) for index in others]
-        figures.append(judged(placed, [labels[index] for index in others], options.buckets))
+        figures.append(figures_of(placed, [labels[index] for index in others], options.buckets))
     return np.mean(figures, axis=0).tolist()  # type: ignore[no-any-return]
 
 

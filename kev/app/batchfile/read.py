@@ -13,6 +13,7 @@ from kev.domain.errors import InvalidArgument, KevError
 from kev.domain.question import Question
 
 STDIN = "-"
+_INTENTS = ("intent", "category")
 
 
 class Item(NamedTuple):
@@ -42,6 +43,25 @@ def read_questions(name: str, **limits: Unpack[Limits]) -> list[Question]:
     if not items:
         raise BadFile(f"{_shown(name)}: holds no questions")
     return [_question(item, limits) for item in items]
+
+
+class Labelled(NamedTuple):
+    """A question's text, and its intent where the file names one."""
+
+    text: str
+    intent: str = ""
+
+
+def read_labelled(name: str) -> list[Labelled]:
+    """The texts of a file's questions; an object may name its ``intent`` (or ``category``) too.
+
+    Raises:
+        BadFile: as ``read_questions``.
+    """
+    found = [_labelled(item) for item in items_of(name, _text(name))]
+    if not found:
+        raise BadFile(f"{_shown(name)}: holds no questions")
+    return found
 
 
 def items_of(name: str, text: str) -> Iterator[Item]:
@@ -116,6 +136,17 @@ def _question(item: Item, limits: Limits) -> Question:
     except InvalidArgument as error:
         field = error.field.removeprefix("queries[0]").lstrip(".")
         raise BadFile(f"{item.place}: {field + ': ' if field else ''}{error.allowed}") from None
+
+
+def _labelled(item: Item) -> Labelled:
+    query, intent = item.query, ""
+    if isinstance(query, dict):
+        named = {key: query[key] for key in _INTENTS if key in query}
+        query = {key: value for key, value in query.items() if key not in named}
+        intent = next((value for value in named.values() if isinstance(value, str)), "")
+    question = _question(Item(item.place, query), {})
+    asked = next((turn.content for turn in question.messages[::-1] if turn.role == "user"), question.text)
+    return Labelled(asked, intent)
 
 
 def _shown(name: str) -> str:

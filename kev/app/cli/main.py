@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import typer
+import sys
 
-from kev.app.cli import ask, audit, plan, run, serve, top, up, verify, version
+try:
+    import typer
+
+    from kev.app.cli import ask, audit, buckets, explain, plan, route, run, serve, top, up, verify, version
+except KeyboardInterrupt:  # Ctrl-C while Python still reads its modules
+    sys.exit(130)
 
 app = typer.Typer(
     name="kev",
@@ -14,7 +19,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for module in (ask, audit, plan, run, serve, top, up, verify, version):
+for module in (ask, audit, buckets, explain, plan, route, run, serve, top, up, verify, version):
     module.register(app)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
@@ -41,7 +42,7 @@ async def _top(addresses: list[str], every: float, once: bool) -> int:
     from kev.app.top.scrape import read
     from kev.app.top.view import view
 
-    _check(addresses)
+    check_addresses(addresses)
     console = Console()
     before = await read(addresses)
     if not before.values:
@@ -57,7 +58,8 @@ async def _top(addresses: list[str], every: float, once: bool) -> int:
             before = now
 
 
-def _check(addresses: list[str]) -> None:
+def check_addresses(addresses: Iterable[str]) -> None:
+    """Raises ``StartError`` for one that is not HOST:PORT."""
     for address in addresses:
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal() or int(port) > 65535:
