@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from kev.tokens.contexts import NO_PLACE, Contexts, Lead
 from kev.tokens.frame import Frame, find_frame
 from kev.tokens.marks import MarkPair, Marks
 from kev.tokens.segments import Encoded, Segments
@@ -24,7 +25,7 @@ from kev.tokens.tokenizer import Tokenizer
 
 ROLES = ("system", "user", "assistant")
 
-__all__ = ["ROLES", "ChatFormat", "ChatTemplateError", "Prompt"]
+__all__ = ["ROLES", "ChatFormat", "ChatTemplateError", "Lead", "Prompt"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +38,13 @@ class Prompt:
             every question, so that their KV can be shared; 0 when there is no system prompt.
         question: `[start, end)` in `tokens` of those that stand for nothing but the last user message's content
             (white space at its ends aside); empty when it has none.
+        context_tokens: How many tokens behind the first `prefix_tokens` are the batch's prefix.
     """
 
     tokens: list[int]
     prefix_tokens: int
     question: tuple[int, int] = (0, 0)
+    context_tokens: int = 0
 
 
 class ChatFormat:
@@ -72,6 +75,7 @@ class ChatFormat:
         self._marks = Marks(tokenizer.special, avoid=source)
         self._segments = Segments(tokenizer)
         self._system = self._find_system()
+        self._contexts = Contexts(self._template, self._marks, self._segments, self._fallback)
         self._frame = self._find_frame()
 
     @property
@@ -128,6 +132,36 @@ class ChatFormat:
         question = (found.question[0] + len(head), found.question[1] + len(head))
         return Prompt([*head, *found.tokens], len(head) if self._system_prompt else 0, question)
 
+    def context(self, text: str, behind_pool: bool = False) -> tuple[int, ...]:
+        """Ids of a text that many questions read: a system message of its own behind the deployment's.
+
+        Args:
+            behind_pool: Whether a context pool stands before it.
+
+        Raises:
+            ChatTemplateError: the template has no place for it.
+            ValueError: the text cannot be encoded.
+        """
+        return self._contexts.encode(self._context_system(), text, int(behind_pool))
+
+    def render_behind(
+        self, messages: Sequence[Mapping[str, str]], lead: Lead, add_generation_prompt: bool = True
+    ) -> Prompt:
+        """Like `render`, for a conversation behind contexts. A context pool's tokens are not part of the prompt:
+        they stand behind its first `prefix_tokens`."""
+        if not lead.blocks:
+            return self.render(messages, add_generation_prompt)
+        if not messages:
+            raise ValueError("messages: empty; allowed: at least one message")
+        checked = [_checked(index, message) for index, message in enumerate(messages)]
+        marks = self._marks.pick([message["content"] for message in checked])
+        guarded, system = self._guarded(checked, marks), self._context_system()
+        text = self._contexts.rest(system, lead.blocks, guarded, add_generation_prompt)
+        found = self._segments.encode(text, marks, at_start=False)
+        head = [*self.prefix, *lead.prefix]
+        question = (found.question[0] + len(head), found.question[1] + len(head))
+        return Prompt([*head, *found.tokens], len(self.prefix), question, len(lead.prefix))
+
     def cut(self, prompt: Prompt, keep: int) -> Prompt:
         """The prompt with at most the first `keep` tokens of its question, cut between characters.
 
@@ -142,7 +176,7 @@ class ChatFormat:
         while keep < end - start and self._splits_character(prompt.tokens[start : start + keep]):
             keep -= 1
         tokens = prompt.tokens[: start + keep] + prompt.tokens[end:]
-        return Prompt(tokens, prompt.prefix_tokens, (start, start + keep))
+        return Prompt(tokens, prompt.prefix_tokens, (start, start + keep), prompt.context_tokens)
 
     def _splits_character(self, tokens: list[int]) -> bool:
         tail = b"".join(self._tokenizer.token_bytes(token) for token in tokens[-8:])[-4:]
@@ -170,6 +204,14 @@ class ChatFormat:
                 return text[len(self._system.cut) :]
             self._system = self._find_system()  # the template writes a date, and it has changed
         raise ChatTemplateError("messages: the model's chat template does not begin with its system part")
+
+    def _context_system(self) -> tuple[dict[str, str], ...]:
+        """The deployment's system message, where contexts can stand behind it."""
+        if not self._system_prompt:
+            return ()
+        if not self._system.cut:
+            raise ChatTemplateError(NO_PLACE)
+        return self._system.messages
 
     def _find_system(self) -> SystemPart:
         return find_system_part(
