@@ -10,6 +10,7 @@ from kev.config.settings import Settings
 from kev.tokens.model_files import ModelNotFound, resolve_model
 from kev.tokens.tokenizer import Tokenizer, TokenizerError
 from kev.v1.aggregator_pb2_grpc import add_AggregatorServiceServicer_to_server
+from kev.v1.context_pb2_grpc import add_ContextServiceServicer_to_server
 from kev.v1.router_pb2_grpc import add_RouterServiceServicer_to_server
 from kev.wire.bus_settings import bus_settings
 from kev.wire.relay import RelayAggregator
@@ -23,6 +24,8 @@ from kev.wire.serving import (
     serve_metrics,
     settings_from_command_line,
 )
+from router_svc.context_service import NAME as CONTEXTS
+from router_svc.context_service import ContextServicer
 from router_svc.router import Router
 from router_svc.service import NAME, RouterServicer
 
@@ -39,9 +42,10 @@ async def serve(settings: Settings) -> None:
     bus = await NatsBus.connect(bus_settings(settings, "router"))
     try:
         router = Router(bus, settings, tokenizer)
-        host = GrpcHost(settings.router.listen, [NAME, AGGREGATOR])
+        host = GrpcHost(settings.router.listen, [NAME, CONTEXTS, AGGREGATOR])
         async with open_channel(settings.router.aggregator) as aggregator:
             add_RouterServiceServicer_to_server(RouterServicer(router, aggregator), host.server)  # type: ignore[no-untyped-call]
+            add_ContextServiceServicer_to_server(ContextServicer(router.contexts), host.server)  # type: ignore[no-untyped-call]
             add_AggregatorServiceServicer_to_server(RelayAggregator(aggregator), host.server)  # type: ignore[no-untyped-call]
             address = await host.start()
             metrics = serve_metrics(settings.metrics)

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from kev.domain.errors import InvalidArgument, NotServed
-from kev.domain.ids import REQUEST_ID_ALLOWED, is_request_id
+from kev.domain.ids import POOL_NAME_ALLOWED, REQUEST_ID_ALLOWED, is_pool_name, is_request_id
 from kev.domain.question import MAX_QUESTIONS, Batch, Isolation, Question, Sampling
 
 ROLES = ("system", "user", "assistant")
@@ -62,6 +62,21 @@ def check_batch(batch: Batch, limits: Limits) -> None:
     level = batch.isolation
     if level is not None and _STRONGEST_FIRST.index(level) > _STRONGEST_FIRST.index(limits.isolation):
         raise NotServed(f"batch.isolation: {level} is weaker than this deployment's {limits.isolation}")
+    _check_shared(batch, level or limits.isolation, limits)
+
+
+def _check_shared(batch: Batch, level: Isolation, limits: Limits) -> None:
+    """What the batch's questions share: its prefix, and context pools."""
+    if batch.prefix and not batch.prefix.strip():
+        raise InvalidArgument("batch.prefix", "must hold text, or be left out")
+    if len(batch.prefix) > limits.max_text_chars:
+        raise InvalidArgument(
+            "batch.prefix", f"must be at most {limits.max_text_chars} characters, got {len(batch.prefix)}"
+        )
+    for slot, question in enumerate(batch.questions):
+        if question.context_pool and level is not Isolation.LOOSE:
+            field = f"batch.questions[{slot}].context_pool"
+            raise InvalidArgument(field, f"needs a batch of isolation loose; this one's is {level}")
 
 
 def check_question(question: Question, limits: Limits) -> Refusal | None:
@@ -94,6 +109,8 @@ def _mistakes(question: Question, limits: Limits) -> Iterator[str]:
     for name, value in (("id", question.id), ("routing_key", question.routing_key)):
         if len(value) > MAX_LABEL_CHARS:
             yield f"{name}: must be at most {MAX_LABEL_CHARS} characters, got {len(value)}"
+    if question.context_pool and not is_pool_name(question.context_pool):
+        yield f"context_pool: {POOL_NAME_ALLOWED}"
     yield from _sampling_mistakes(question.sampling)
 
 
@@ -118,13 +135,15 @@ def digest_of(batch: Batch) -> str:
     Fields at their default are left out: a router that knows more fields
     computes the same digest for a batch that does not use them.
     """
-    told = {
+    told: dict[str, Any] = {
         "questions": (),
         "isolation": batch.isolation,
         "mode": batch.mode,
         "max_parallel": batch.max_parallel,
         **({"strategy": batch.strategy} if batch.strategy else {}),
     }
+    if batch.prefix:
+        told["prefix"] = batch.prefix
     # Question by question: the JSON of a whole batch in one go would hold up the event loop. No text of a batch can
     # look like the place of the questions, as quotes in it are escaped.
     before, place, after = _json(told).partition('"questions":[')

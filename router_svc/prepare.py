@@ -12,16 +12,20 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
+from kev.bus.messages import PoolInfo, PoolRef
 from kev.config.settings import Settings
 from kev.config.source import ConfigError
+from kev.domain.errors import InvalidArgument
 from kev.domain.question import Question
 from kev.tokens.chat import ChatFormat, ChatTemplateError, Prompt
 from kev.tokens.tokenizer import Tokenizer
 from router_svc import budget, savings
 from router_svc.admission import Limits, Refusal, check_question
+from router_svc.around import ALONE, Around
 from router_svc.assign import NO_BUCKET
 from router_svc.normalise import clean, has_content, normalise
 from router_svc.strategies import Bucketing
@@ -41,6 +45,8 @@ class Ready:
         prefix_tokens: Leading tokens that are the deployment's system prompt.
         max_tokens: Most tokens of the answer.
         bucket: Hash bucket, or -1.
+        pool: The context pool that stands behind the first ``prefix_tokens``; its tokens are not in ``prompt``.
+        batch_prefix_tokens: Tokens of the batch's prefix, which stand behind those (and the pool).
     """
 
     prompt: bytes
@@ -48,6 +54,8 @@ class Ready:
     max_tokens: int
     bucket: int = NO_BUCKET
     warnings: tuple[str, ...] = ()
+    pool: PoolRef | None = None
+    batch_prefix_tokens: int = 0
 
 
 class Preparer:
@@ -67,8 +75,22 @@ class Preparer:
         self._per_thread.chat = _first_chat(settings, tokenizer)
         self._threads = ThreadPoolExecutor(_THREADS, "prepare")
 
+    async def context(self, field: str, text: str, behind_pool: bool = False) -> tuple[int, ...]:
+        """Ids of a text that many questions read.
+
+        Args:
+            field: Its name in errors.
+            behind_pool: Whether a context pool stands before it.
+
+        Raises:
+            InvalidArgument: it has no content, leaves no room for a question, or the model's template has no
+                place for it.
+        """
+        work = partial(self._context, field, text, behind_pool)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
     async def prepare_all(
-        self, questions: Sequence[Question], bucketing: Bucketing | None = None
+        self, questions: Sequence[Question], bucketing: Bucketing | None = None, around: Around = ALONE
     ) -> list[Ready | Refusal]:
         """One result per question, in order. A long batch has some of the threads at a time: a short one need
         not wait for its end.
@@ -81,7 +103,7 @@ class Preparer:
 
         async def prepared(part: list[Question]) -> list[Ready | Refusal]:
             async with turns:
-                return await loop.run_in_executor(self._threads, self._prepare_some, part, bucketing)
+                return await loop.run_in_executor(self._threads, self._prepare_some, part, bucketing, around)
 
         parts = await asyncio.gather(*(prepared(part) for part in _chunks(questions)))
         return [result for part in parts for result in part]
@@ -90,23 +112,46 @@ class Preparer:
         """Ends the threads; what was not begun is dropped."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def prepare(self, question: Question, bucketing: Bucketing | None = None) -> Ready | Refusal:
+    def prepare(
+        self, question: Question, bucketing: Bucketing | None = None, around: Around = ALONE
+    ) -> Ready | Refusal:
         """Prepares one question in the calling thread; arguments as ``prepare_all``."""
         refusal = check_question(question, self._limits)
         if refusal is not None:
             return refusal
+        found = around.of(question)
+        if isinstance(found, Refusal):
+            return found
+        pool, lead = found
         messages, routing_text, readable = self._texts(question)
         try:
-            prompt = self._chat().render(messages)
+            prompt = self._chat().render_behind(messages, lead)
         except ValueError as error:  # the model's template does not take these messages
             return Refusal("invalid", str(error))
-        ready = self._within_budget(question, prompt, readable)
+        ready = self._within_budget(question, prompt, pool, readable)
         if isinstance(ready, Refusal):
             return ready
         return replace(ready, bucket=(bucketing or self._bucketing).bucket(question.routing_key, routing_text))
 
-    def _prepare_some(self, questions: Sequence[Question], bucketing: Bucketing | None) -> list[Ready | Refusal]:
-        return [self.prepare(question, bucketing) for question in questions]
+    def _prepare_some(
+        self, questions: Sequence[Question], bucketing: Bucketing | None, around: Around
+    ) -> list[Ready | Refusal]:
+        return [self.prepare(question, bucketing, around) for question in questions]
+
+    def _context(self, field: str, text: str, behind_pool: bool) -> tuple[int, ...]:
+        cleaned = clean(text)
+        if not has_content(cleaned):
+            raise InvalidArgument(field, "holds nothing to read")
+        try:
+            ids = self._chat().context(cleaned, behind_pool)
+        except ValueError as error:
+            raise InvalidArgument(field, str(error)) from None
+        most = self._settings.core.max_context - len(self._chat().prefix) - 2
+        if len(ids) > most:
+            raise InvalidArgument(
+                field, f"has {len(ids)} tokens; at most {most} leave room for a question and its answer"
+            )
+        return ids
 
     def _texts(self, question: Question) -> tuple[list[dict[str, str]], str, bool]:
         """The messages as the model reads them, the text to hash, and whether the question has content.
@@ -121,9 +166,11 @@ class Preparer:
         messages[last]["content"] = asked.prompt_text
         return messages, asked.routing_text, has_content(asked.prompt_text)
 
-    def _within_budget(self, question: Question, prompt: Prompt, readable: bool) -> Ready | Refusal:
+    def _within_budget(
+        self, question: Question, prompt: Prompt, pool: PoolInfo | None, readable: bool
+    ) -> Ready | Refusal:
         plan = budget.plan(
-            prompt_tokens=len(prompt.tokens),
+            prompt_tokens=len(prompt.tokens) + (pool.tokens if pool else 0),
             question_tokens=prompt.question[1] - prompt.question[0],
             has_content=readable,
             requested=question.max_tokens,
@@ -140,6 +187,8 @@ class Preparer:
             prefix_tokens=prompt.prefix_tokens,
             max_tokens=plan.max_tokens,
             warnings=plan.warnings,
+            pool=pool.ref if pool else None,
+            batch_prefix_tokens=prompt.context_tokens,
         )
 
     def _chat(self) -> ChatFormat:

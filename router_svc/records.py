@@ -117,6 +117,8 @@ def queued(
         id=question.id,
         warnings=ready.warnings,
         strategy=strategy.value,
+        pool=ready.pool,
+        batch_prefix_tokens=ready.batch_prefix_tokens,
     )
 
 

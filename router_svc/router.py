@@ -27,6 +27,7 @@ from router_svc import metrics, records
 from router_svc.admission import Limits, Refusal, check_batch, digest_of
 from router_svc.assign import Assigner
 from router_svc.breaker import BreakerLimits
+from router_svc.contexts import Contexts
 from router_svc.placing import Filling, Placer
 from router_svc.prepare import Preparer, Ready
 from router_svc.settling import Settling
@@ -106,6 +107,7 @@ class Router:
         self._limits = Limits(settings.isolation.level, route.max_timeout_ms, route.max_text_chars)
         self._strategies = Strategies(route)
         self._preparer = Preparer(settings, tokenizer, self._limits, self._strategies.of(None))
+        self.contexts = Contexts(bus, settings, self._preparer, tokenizer.digest, clock)
         self._assigner = Assigner(
             load_factor=route.load_factor,
             queue_bound=settings.bus.queue_bound,
@@ -262,7 +264,9 @@ class Router:
         if not slots:
             return {}
         with metrics.PREPARE.time(), traces.span("router prepare", slots=len(slots)):
-            ready = await self._preparer.prepare_all([batch.questions[slot] for slot in slots], bucketing)
+            questions = [batch.questions[slot] for slot in slots]
+            around = await self.contexts.around(batch.tenant, batch.prefix, questions)
+            ready = await self._preparer.prepare_all(questions, bucketing, around)
         return dict(zip(slots, ready, strict=True))
 
     def _sorted(

@@ -90,6 +90,7 @@ class PoolInfo(Struct, frozen=True):
         tokens: How many there are.
         tokenizer_digest: Of the tokenizer that made them.
         created_ms, expires_ms: Unix milliseconds; 0 for a pool that does not expire.
+        first: Whether it begins the prompt: it was made for a deployment without a system prompt.
     """
 
     key: str
@@ -100,6 +101,7 @@ class PoolInfo(Struct, frozen=True):
     tokenizer_digest: str
     created_ms: int
     expires_ms: int = 0
+    first: bool = False
 
     @property
     def ref(self) -> PoolRef:

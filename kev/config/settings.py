@@ -187,6 +187,15 @@ class IsolationSettings(Section):
     """Most KV pages of stored context; 0 lets it take what no question needs."""
 
 
+class ContextSettings(Section):
+    """``context``: context pools, the documents that a tenant's questions may read."""
+
+    max_pools: Annotated[int, Field(ge=0, le=1000)] = 32
+    """Most pools of one tenant."""
+    max_pool_tokens: Annotated[int, Field(ge=0, le=1_048_576)] = 0
+    """Most tokens of one pool; 0 takes what ``core.max_context`` leaves."""
+
+
 class CoreSettings(Section):
     """``core``: the model and the forward."""
 
@@ -295,6 +304,7 @@ class Settings(Section):
     router: RouterSettings = RouterSettings()
     inference: InferenceSettings = InferenceSettings()
     isolation: IsolationSettings = IsolationSettings()
+    context: ContextSettings = ContextSettings()
     core: CoreSettings = CoreSettings()
     aggregator: AggregatorSettings = AggregatorSettings()
     bus: BusSection = BusSection()

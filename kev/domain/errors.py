@@ -42,6 +42,10 @@ class Overloaded(KevError):
         self.retry_after_ms = retry_after_ms
 
 
+class QuotaExceeded(KevError):
+    """The tenant holds as much as it may; the text says of what."""
+
+
 class TooSlow(KevError):
     """The caller's deadline passed first."""
 
@@ -75,6 +79,7 @@ TABLE: tuple[ErrorRow, ...] = (
     ErrorRow(Unauthenticated, "UNAUTHENTICATED", 401, "UNAUTHENTICATED", False),
     ErrorRow(AlreadyUsed, "ALREADY_EXISTS", 409, "REQUEST_ID_USED", False),
     ErrorRow(Overloaded, "RESOURCE_EXHAUSTED", 429, "OVERLOADED", True),
+    ErrorRow(QuotaExceeded, "RESOURCE_EXHAUSTED", 429, "QUOTA_EXCEEDED", False),
     ErrorRow(TooSlow, "DEADLINE_EXCEEDED", 504, "DEADLINE_EXCEEDED", True),
     ErrorRow(NotServed, "FAILED_PRECONDITION", 409, "NOT_SERVED", False),
     ErrorRow(BusUnavailable, "UNAVAILABLE", 503, "BUS_UNAVAILABLE", True),

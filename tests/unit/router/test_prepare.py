@@ -13,6 +13,7 @@ from kev.config.source import ConfigError
 from kev.domain.question import Isolation, Question
 from kev.tokens.tokenizer import Tokenizer
 from router_svc.admission import Limits, Refusal
+from router_svc.around import Around
 from router_svc.prepare import Preparer, Ready
 from router_svc.strategies import Bucketing, bucketing
 
@@ -36,7 +37,7 @@ async def test_a_short_batch_does_not_wait_for_the_end_of_a_long_one(
 ) -> None:
     gate, stuck = threading.Event(), Refusal("held", "held")
 
-    def slow(question: Question, bucketing: Bucketing) -> Ready | Refusal:
+    def slow(question: Question, bucketing: Bucketing, around: Around) -> Ready | Refusal:
         if question.text != "short":
             assert gate.wait(60)
         return stuck

@@ -342,8 +342,8 @@ async def test_a_questions_time_begins_when_its_batch_is_prepared(bus: MemoryBus
     prepare = router._preparer.prepare_all
     ended: list[int] = []
 
-    async def slowly(questions: Sequence[Question], bucketing: Any) -> Any:
-        ready = await prepare(questions, bucketing)
+    async def slowly(questions: Sequence[Question], *more: Any) -> Any:
+        ready = await prepare(questions, *more)
         await asyncio.sleep(0.02)
         ended.append(wall_ms())
         return ready
