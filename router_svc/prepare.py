@@ -97,6 +97,7 @@ class Preparer:
 
         Args:
             bucketing: The batch's strategy; None takes the deployment's.
+            around: What they read besides themselves.
         """
         loop = asyncio.get_running_loop()
         turns = asyncio.Semaphore(_AT_ONCE)
