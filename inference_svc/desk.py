@@ -15,6 +15,7 @@ from inference_svc.answer import Answer
 from inference_svc.backends.port import Backend
 from inference_svc.channels import Run
 from inference_svc.clock import Clock
+from inference_svc.grammars.port import GrammarFailed
 from inference_svc.memory import Memory, TooBig
 from inference_svc.report import End, Order, Report, Text
 from inference_svc.rows import Float32Array, Pack
@@ -73,7 +74,7 @@ class Desk:
     def join(self, order: Order) -> None:
         """Seats a run; one that can never run here ends at once."""
         try:
-            answer = Answer(self._tokenizer, order.sampling, order.seed)
+            answer = Answer(self._tokenizer, order.sampling, order.seed, order.job.prompt, order.grammar)
             run = self._scheduler.join(order.job)
         except TooBig as error:
             self._refuse(order, FinishReason.REFUSED, "too_long", str(error))
@@ -184,6 +185,8 @@ class Desk:
                 self._grow(live, result[0])
         except NonFiniteLogits as error:
             self._fail(live, "non_finite", str(error))
+        except GrammarFailed as error:
+            self._fail(live, "constraint", str(error))
         except Exception as error:
             self._fail(live, "internal", _hidden(error))
 
@@ -203,8 +206,12 @@ class Desk:
 
     def _finish(self, live: Live, finish: FinishReason) -> None:
         """Ends a run from outside: what was held back belongs to its text."""
-        self._say(live, live.answer.end(finish))
-        self._close(live, finish)
+        try:
+            self._say(live, live.answer.end(finish))
+        except Exception as error:
+            self._fail(live, "internal", _hidden(error))
+        else:
+            self._close(live, finish)
 
     def _fail(self, live: Live, reason: str, detail: str) -> None:
         self._close(live, FinishReason.ERROR, reason, detail)
@@ -213,7 +220,6 @@ class Desk:
         order, run, answer = live.order, live.run, live.answer
         del self._by_ticket[order.ticket], self._by_channel[order.job.channel]
         self._scheduler.leave(run, faulty=finish is FinishReason.ERROR)
-        now = self._clock.monotonic()
         self._news.ends.append(
             End(
                 ticket=order.ticket,
@@ -222,12 +228,13 @@ class Desk:
                 tokens=answer.tokens,
                 forwards=run.forwards,
                 started=live.started,
-                ended=now,
+                ended=self._clock.monotonic(),
                 reason=reason,
                 detail=detail,
                 reused=run.reused,
                 first=live.first,
                 overran=live.overran,
+                logprobs=tuple(answer.logprobs),
             )
         )
 

@@ -93,6 +93,10 @@ class Gate:
         """The end of a question whose deadline passed before its turn came."""
         return self._final(FinishReason.TIMEOUT, "", "the deadline passed in the queue")
 
+    def refused(self, reason: str, detail: str) -> Verdict:
+        """The end of a question that this worker cannot serve."""
+        return self._final(FinishReason.REFUSED, reason, detail)
+
     async def _foreign(self, held: Held) -> Verdict:
         """A prompt of another tokenizer: for a worker that has it, if one lives."""
         fleet = await persist(self._bus.fleet, "fleet")

@@ -68,6 +68,7 @@ def outcome_of(held: Held, end: End, identity: Identity, now: Now) -> Outcome:
         detail=end.detail or _detail(end),
         warnings=question.warnings,
         audit=_audit(held, end, identity, now),
+        logprobs=end.logprobs,
     )
 
 

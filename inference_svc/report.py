@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from inference_svc.channels import Job, Kind, Phase
-from kev.domain.outcome import FinishReason
+from inference_svc.grammars.port import Grammar
+from kev.domain.outcome import ChosenToken, FinishReason
 from kev.domain.question import Sampling
 
 
@@ -18,6 +19,7 @@ class Order:
     Attributes:
         ticket: Names this run; never used twice in a worker's life.
         deadline: On the monotonic clock, seconds.
+        grammar: What its answer may be, at its beginning; used by this run alone.
     """
 
     ticket: int
@@ -25,6 +27,7 @@ class Order:
     sampling: Sampling
     seed: int
     deadline: float
+    grammar: Grammar | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class End:
     reused: int = 0
     first: float | None = None
     overran: int = 0
+    logprobs: tuple[ChosenToken, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,9 @@
 The draw for token ``n`` of an answer depends on the seed and on ``n`` alone
 (a counter-based generator), so neighbours, channel and worker cannot move it.
 Ties go to the lowest id. Sums of probabilities are taken in float64.
+
+The filters, in their order: temperature, top-k, top-p of what that leaves,
+min-p. What changes logits before them is in ``penalties``.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ class Sampler:
     """One slot's choice of tokens.
 
     Args:
-        sampling: Temperature (below ``COLDEST`` is greedy), top-k (0 is off), top-p (1 is off).
+        sampling: Temperature (below ``COLDEST`` is greedy), top-k (0 is off), top-p (1 is off), min-p (0 is off).
         seed: Of the slot's random stream; taken modulo 2**64.
     """
 
@@ -44,6 +47,7 @@ class Sampler:
         self._temperature = np.float32(sampling.temperature)
         self._top_k = sampling.top_k
         self._top_p = sampling.top_p
+        self._min_p = np.float32(sampling.min_p)
         self._stream = np.random.Philox(key=seed & _SEED_BITS)
         self._state = self._stream.state
 
@@ -63,9 +67,10 @@ class Sampler:
             if not (isfinite(logits[best]) and isfinite(logits.min())):
                 raise _not_finite(step)
             return best
-        if not np.isfinite(logits).all():
-            raise _not_finite(step)
+        check_finite(logits, step)
         ids, weights = self._candidates(logits)
+        if self._min_p > 0:
+            ids, weights = _likely(ids, weights, self._min_p)
         place = _draw(weights, self._uniform(step))
         return place if ids is None else int(ids[place])
 
@@ -78,7 +83,7 @@ class Sampler:
     def _candidates(self, logits: Float32Array) -> tuple[IdArray | None, Float32Array]:
         """Token ids that may be drawn (None for all), and their weights (not normalised)."""
         if 0 < self._top_k < len(logits):
-            ids = _largest(logits, self._top_k)
+            ids = largest(logits, self._top_k)
             return _nucleus(ids, self._weights(logits[ids]), self._top_p)
         weights = self._weights(logits)
         return (None, weights) if self._top_p >= 1 else _top_p(weights, self._top_p)
@@ -89,11 +94,27 @@ class Sampler:
         return weights
 
 
+def check_finite(logits: Float32Array, step: int) -> None:
+    """For rows that are changed before ``pick`` sees them.
+
+    Raises:
+        NonFiniteLogits: a logit is NaN or infinite.
+    """
+    if not np.isfinite(logits).all():
+        raise _not_finite(step)
+
+
 def _not_finite(step: int) -> NonFiniteLogits:
     return NonFiniteLogits(f"a logit is not finite at token {step} of the answer")
 
 
-def _largest(logits: Float32Array, count: int) -> IdArray:
+def _likely(ids: IdArray | None, weights: Float32Array, min_p: np.float32) -> tuple[IdArray, Float32Array]:
+    """The candidates with at least ``min_p`` of the largest weight, which is 1."""
+    kept = np.flatnonzero(weights >= min_p)
+    return (kept if ids is None else ids[kept]), weights[kept]
+
+
+def largest(logits: Float32Array, count: int) -> IdArray:
     """Ids of the ``count`` largest logits, largest first; among equals the lower id first."""
     threshold = np.partition(logits, len(logits) - count)[len(logits) - count]
     above = np.flatnonzero(logits > threshold)

@@ -18,6 +18,8 @@ from inference_svc.channels import ChannelPool, Job
 from inference_svc.context import full_prompt, keeps_conversation, shared_parts
 from inference_svc.core import Core
 from inference_svc.gate import Gate, Verdict
+from inference_svc.grammars.compiler import Grammars
+from inference_svc.grammars.port import Grammar, Unusable
 from inference_svc.hands import Fate, Hands, Held, Stage
 from inference_svc.metrics import WorkerMetrics
 from inference_svc.outcomes import Identity, Now, outcome_of
@@ -38,6 +40,7 @@ class Serving:
 
     Args:
         gate: Decides what becomes of a taken question.
+        grammars: Makes constraints ready; stays the caller's.
         freed: Called when a channel gets free.
         pause: Called with a source to leave alone for a moment.
         strict: Whether pages are scrubbed whatever a batch asks for.
@@ -55,6 +58,7 @@ class Serving:
         identity: Identity,
         now: Callable[[], Now],
         metrics: WorkerMetrics,
+        grammars: Grammars,
         *,
         freed: Callable[[], None],
         pause: Callable[[str], None],
@@ -66,6 +70,7 @@ class Serving:
         self._identity = identity
         self._now = now
         self._metrics = metrics
+        self._grammars = grammars
         self._freed = freed
         self._pause = pause
         self._strict = strict
@@ -118,13 +123,16 @@ class Serving:
         verdict = await self._gate.check(held)
         if verdict.runs and held.attempt > 1:
             verdict = await self._suspect(held)
+        grammar: Grammar | None = None
+        if verdict.runs and held.question.constraint is not None:
+            verdict, grammar = await self._constrain(held, verdict)
         if held.fate is not Fate.ANSWER or not held.taken.held:
             verdict = Verdict(held.fate if held.taken.held else Fate.ABANDON)
         if verdict.fate is Fate.GIVE_BACK:
             self._pause(source)
         if verdict.runs:
             held.stage = Stage.RUNNING
-            self._core.join(self._order(held, verdict))
+            self._core.join(self._order(held, verdict, grammar))
             return
         held.fate = verdict.fate
         self._unseat(held)
@@ -143,7 +151,18 @@ class Serving:
         struck = await self._gate.strike(held)
         return dataclasses.replace(struck, pool=verdict.pool) if struck.runs else struck
 
-    def _order(self, held: Held, verdict: Verdict) -> Order:
+    async def _constrain(self, held: Held, verdict: Verdict) -> tuple[Verdict, Grammar | None]:
+        """Makes the question's constraint ready, or says why it is refused."""
+        assert held.question.constraint is not None
+        try:
+            async with asyncio.timeout(max(0.0, held.deadline - self._now().monotonic)):
+                return verdict, await self._grammars.begin(held.question.constraint)
+        except TimeoutError:
+            return self._gate.late(), None
+        except Unusable as error:
+            return self._gate.refused(error.reason, str(error)), None
+
+    def _order(self, held: Held, verdict: Verdict, grammar: Grammar | None) -> Order:
         question = held.question
         job = Job(
             channel=held.channel,
@@ -159,7 +178,7 @@ class Serving:
             keep=keeps_conversation(question),
             priority=PRIORITIES.get(question.lane.source, NORMAL),
         )
-        return Order(held.ticket, job, question.sampling, question.seed, held.deadline)
+        return Order(held.ticket, job, question.sampling, question.seed, held.deadline, grammar)
 
     # -- out -------------------------------------------------------------------------
     def receive(self, report: Report) -> None:

@@ -17,6 +17,7 @@ from inference_svc.audit.log import AuditLog
 from inference_svc.backends.port import Backend
 from inference_svc.clock import Clock
 from inference_svc.gate import Gate
+from inference_svc.grammars.compiler import Grammars
 from inference_svc.intake import Intake
 from inference_svc.metrics import WorkerMetrics
 from inference_svc.outcomes import Now
@@ -82,6 +83,7 @@ class Worker:
         self._metrics = metrics or WorkerMetrics(
             settings.router.channel_pool_size, backend.pages, buckets=settings.router.hash_buckets
         )
+        self._grammars = Grammars(tokenizer, settings.core.grammar_ms / 1000)
         self._subscriptions: list[Subscription] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = asyncio.Event()
@@ -185,6 +187,7 @@ class Worker:
         self._subscriptions = []
         if hasattr(self, "serving"):
             await self.serving.close()
+        self._grammars.close()
         if not await self._core_ended():
             log.error("the model thread hangs in a forward and is left behind")
         self._audit.end()
@@ -237,6 +240,7 @@ class Worker:
             self.identity,
             self._now,
             self._metrics,
+            self._grammars,
             freed=self._intake.channel_freed,
             pause=self._intake.pause,
             strict=self._settings.isolation.level is Isolation.STRICT,

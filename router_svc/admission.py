@@ -16,6 +16,8 @@ from typing import Any
 
 import msgspec
 
+from kev.domain import logprobs
+from kev.domain.constraint import mistake_in
 from kev.domain.errors import InvalidArgument, NotServed
 from kev.domain.ids import POOL_NAME_ALLOWED, REQUEST_ID_ALLOWED, is_pool_name, is_request_id
 from kev.domain.question import MAX_QUESTIONS, Batch, Isolation, Question, Sampling
@@ -23,17 +25,25 @@ from kev.domain.question import MAX_QUESTIONS, Batch, Isolation, Question, Sampl
 ROLES = ("system", "user", "assistant")
 MAX_STOPS, MAX_STOP_CHARS = 8, 200
 MAX_LABEL_CHARS = 256
+MAX_BIASES = 300
 MAX_MESSAGES = 1_000
 _STRONGEST_FIRST = (Isolation.STRICT, Isolation.SHARED, Isolation.LOOSE)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the deployment allows. Characters are Unicode code points."""
+    """What the deployment allows. Characters are Unicode code points.
+
+    Attributes:
+        max_tokens: Of an answer, where a question names none.
+        vocabulary: Token ids are below this.
+    """
 
     isolation: Isolation
     max_timeout_ms: int
     max_text_chars: int
+    max_tokens: int = 256
+    vocabulary: int = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +69,7 @@ def check_batch(batch: Batch, limits: Limits) -> None:
         raise InvalidArgument("batch.request_id", f"{REQUEST_ID_ALLOWED}; or empty")
     if batch.max_parallel is not None and batch.max_parallel < 1:
         raise InvalidArgument("batch.max_parallel", f"must be at least 1, got {batch.max_parallel}")
+    _check_logprobs(batch, limits)
     level = batch.isolation
     if level is not None and _STRONGEST_FIRST.index(level) > _STRONGEST_FIRST.index(limits.isolation):
         raise NotServed(f"batch.isolation: {level} is weaker than this deployment's {limits.isolation}")
@@ -77,6 +88,14 @@ def _check_shared(batch: Batch, level: Isolation, limits: Limits) -> None:
         if question.context_pool and level is not Isolation.LOOSE:
             field = f"batch.questions[{slot}].context_pool"
             raise InvalidArgument(field, f"needs a batch of isolation loose; this one's is {level}")
+
+
+def _check_logprobs(batch: Batch, limits: Limits) -> None:
+    each = [logprobs.records(question, limits.max_tokens) for question in batch.questions]
+    wanted = sum(count for count in each if count <= logprobs.MOST)  # more than that refuses the one question
+    if wanted > logprobs.MOST_OF_BATCH:
+        allowed = f"max_tokens x (logprobs + 1) of all questions must be at most {logprobs.MOST_OF_BATCH:,}"
+        raise InvalidArgument("batch.questions", f"{allowed}, got {wanted:,}")
 
 
 def check_question(question: Question, limits: Limits) -> Refusal | None:
@@ -112,6 +131,34 @@ def _mistakes(question: Question, limits: Limits) -> Iterator[str]:
     if question.context_pool and not is_pool_name(question.context_pool):
         yield f"context_pool: {POOL_NAME_ALLOWED}"
     yield from _sampling_mistakes(question.sampling)
+    yield from _changed_mistakes(question.sampling, limits)
+    if (wanted := logprobs.records(question, limits.max_tokens)) > logprobs.MOST:
+        yield f"sampling.logprobs: max_tokens x (logprobs + 1) must be at most {logprobs.MOST:,}, got {wanted:,}"
+    if question.constraint is not None:
+        if (mistake := mistake_in(question.constraint)) is not None:
+            yield f"constraint.{mistake}" if ": " in mistake else f"constraint: {mistake}"
+        if question.sampling.stop:
+            yield "constraint, sampling.stop: set one of them; a stop string would cut the answer short"
+
+
+def _changed_mistakes(sampling: Sampling, limits: Limits) -> Iterator[str]:
+    """Of what changes logits, and of what is told about them."""
+    if not 0 <= sampling.min_p <= 1:
+        yield f"sampling.min_p: must be 0 to 1, got {sampling.min_p}"
+    if not 0 < sampling.repetition_penalty <= 2:
+        yield f"sampling.repetition_penalty: must be above 0 and at most 2, got {sampling.repetition_penalty}"
+    for name in ("presence_penalty", "frequency_penalty"):
+        if not -2 <= getattr(sampling, name) <= 2:
+            yield f"sampling.{name}: must be -2 to 2, got {getattr(sampling, name)}"
+    if len(sampling.logit_bias) > MAX_BIASES:
+        yield f"sampling.logit_bias: must be of at most {MAX_BIASES} tokens, got {len(sampling.logit_bias)}"
+    for token, bias in sampling.logit_bias.items():
+        if not 0 <= token < limits.vocabulary:
+            yield f"sampling.logit_bias: token ids must be 0 to {limits.vocabulary - 1}, got {token}"
+        if not -100 <= bias <= 100:
+            yield f"sampling.logit_bias: must be -100 to 100, got {bias} for token {token}"
+    if sampling.logprobs is not None and not 0 <= sampling.logprobs <= logprobs.MOST_TOP:
+        yield f"sampling.logprobs: must be 0 to {logprobs.MOST_TOP}, got {sampling.logprobs}"
 
 
 def _sampling_mistakes(sampling: Sampling) -> Iterator[str]:

@@ -10,10 +10,10 @@ from kev.bus.messages import Lane
 from kev.config.settings import Settings
 from kev.domain.question import Question
 from kev.tokens.tokenizer import Tokenizer
-from router_svc.admission import Limits, Refusal
+from router_svc.admission import Refusal
 from router_svc.assign import NO_BUCKET
 from router_svc.normalise import normalise
-from router_svc.prepare import Preparer
+from router_svc.prepare import limits_of, Preparer
 from router_svc.ring import Ring
 from router_svc.strategies import bucketing
 
@@ -52,8 +52,7 @@ class DryRun:
 
     def __init__(self, settings: Settings, tokenizer: Tokenizer, members: Iterable[Lane] = ()) -> None:
         self._level = settings.router.normalize
-        limits = Limits(settings.isolation.level, settings.router.max_timeout_ms, settings.router.max_text_chars)
-        self._preparer = Preparer(settings, tokenizer, limits, bucketing(settings.router))
+        self._preparer = Preparer(settings, tokenizer, limits_of(settings, tokenizer), bucketing(settings.router))
         self._ring = Ring(members, settings.router.virtual_nodes)
 
     def route(self, question: Question) -> Routed:

@@ -200,6 +200,18 @@ class Preparer:
         return chat
 
 
+def limits_of(settings: Settings, tokenizer: Tokenizer) -> Limits:
+    """What a deployment with this model allows."""
+    route = settings.router
+    return Limits(
+        settings.isolation.level,
+        route.max_timeout_ms,
+        route.max_text_chars,
+        route.default_max_tokens,
+        tokenizer.vocab_size,
+    )
+
+
 def _first_chat(settings: Settings, tokenizer: Tokenizer) -> ChatFormat:
     core = settings.core
     try:

@@ -119,6 +119,7 @@ def queued(
         strategy=strategy.value,
         pool=ready.pool,
         batch_prefix_tokens=ready.batch_prefix_tokens,
+        constraint=question.constraint,
     )
 
 

@@ -24,12 +24,12 @@ from kev.domain.result import Submitted
 from kev.telemetry import traces
 from kev.tokens.tokenizer import Tokenizer
 from router_svc import metrics, records
-from router_svc.admission import Limits, Refusal, check_batch, digest_of
+from router_svc.admission import Refusal, check_batch, digest_of
 from router_svc.assign import Assigner
 from router_svc.breaker import BreakerLimits
 from router_svc.contexts import Contexts
 from router_svc.placing import Filling, Placer
-from router_svc.prepare import Preparer, Ready
+from router_svc.prepare import Preparer, Ready, limits_of
 from router_svc.settling import Settling
 from router_svc.strategies import Bucketing, Strategies
 from router_svc.tasks import ended, to_the_end
@@ -104,7 +104,7 @@ class Router:
         self._bus, self._settings, self._tokenizer, self._clock = bus, settings, tokenizer, clock
         route = settings.router
         metrics.configure(route.hash_buckets, settings.bus.queue_bound, settings.aggregator.timeout_ms / 1000)
-        self._limits = Limits(settings.isolation.level, route.max_timeout_ms, route.max_text_chars)
+        self._limits = limits_of(settings, tokenizer)
         self._strategies = Strategies(route)
         self._preparer = Preparer(settings, tokenizer, self._limits, self._strategies.of(None))
         self.contexts = Contexts(bus, settings, self._preparer, tokenizer.digest, clock)

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
+from kev.domain.constraint import FORMS, mistake_in
 from kev.domain.errors import InvalidArgument
-from kev.domain.question import Priority
+from kev.domain.logprobs import MOST_TOP
+from kev.domain.question import Constraint, Priority
 
 MAX_UINT32 = 2**32 - 1
 MAX_UINT64 = 2**64 - 1
 MAX_STOPS = 8
 MAX_STOP_CHARS = 200
+MAX_BIASES = 300
 
 
 def whole(field: str, value: object, low: int, high: int) -> int:
@@ -67,6 +72,51 @@ def stops(field: str, value: object) -> tuple[str, ...]:
     return tuple(string(field, stop) for stop in listed)
 
 
+def repetition(field: str, value: object) -> float:
+    """A repetition penalty."""
+    if number(field, value, 0, 2) == 0:
+        raise InvalidArgument(field, "must be above 0 and at most 2; got 0")
+    return number(field, value, 0, 2)
+
+
+def biases(field: str, value: object) -> dict[int, float]:
+    """Numbers for token ids; JSON writes the ids as strings."""
+    if not isinstance(value, Mapping) or len(value) > MAX_BIASES:
+        raise InvalidArgument(field, f"must be an object of at most {MAX_BIASES} token ids; got {_shown(value)}")
+    found = {}
+    for key, bias in value.items():
+        digits = isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) <= 10
+        token = whole(f"{field}: each token id", int(key) if digits else key, 0, MAX_UINT32)
+        found[token] = number(f"{field}[{token}]", bias, -100, 100)
+    return found
+
+
+def constraint(field: str, value: object) -> Constraint:
+    """A constraint: an object with ``choices``, ``json_schema`` (an object or its text) or ``regex``."""
+    if isinstance(value, Constraint):
+        value = {name: getattr(value, name) for name in FORMS if getattr(value, name)}
+    if not isinstance(value, Mapping) or len(value) != 1 or next(iter(value)) not in FORMS:
+        raise InvalidArgument(field, f"must be an object with one of {', '.join(FORMS)}; got {_shown(value)}")
+    (form, given), where = next(iter(value.items())), f"{field}.{next(iter(value))}"
+    if form == "choices":
+        if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+            raise InvalidArgument(where, f"must be a list of strings; got {_shown(given)}")
+        given = tuple(string(where, choice) for choice in given)
+    elif form == "json_schema" and isinstance(given, Mapping):
+        given = _json(where, given)
+    made = Constraint(**{form: given if isinstance(given, tuple) else string(where, given)})
+    if (mistake := mistake_in(made)) is not None:
+        raise InvalidArgument(where, mistake.removeprefix(f"{form}: "))
+    return made
+
+
+def _json(field: str, value: object) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgument(field, f"must be JSON; {error}") from None
+
+
 CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "max_tokens": lambda field, value: whole(field, value, 1, MAX_UINT32),
     "timeout_ms": lambda field, value: whole(field, value, 1, MAX_UINT32),
@@ -75,12 +125,31 @@ CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "top_p": top_p,
     "seed": lambda field, value: whole(field, value, 0, MAX_UINT64),
     "stop": stops,
+    "min_p": lambda field, value: number(field, value, 0, 1),
+    "repetition_penalty": repetition,
+    "presence_penalty": lambda field, value: number(field, value, -2, 2),
+    "frequency_penalty": lambda field, value: number(field, value, -2, 2),
+    "logit_bias": biases,
+    "logprobs": lambda field, value: whole(field, value, 0, MOST_TOP),
+    "constraint": constraint,
     "priority": lambda field, value: one_of(field, value, tuple(Priority)),
     "routing_key": string,
     "truncate": flag,
 }
 """The limits of a question, and how each is checked."""
-SAMPLING = ("temperature", "top_k", "top_p", "seed", "stop")
+SAMPLING = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "seed",
+    "stop",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+    "logprobs",
+)
 """Those that make up its ``Sampling``."""
 
 

@@ -16,6 +16,7 @@ from kev.domain.ids import REQUEST_ID_ALLOWED, is_request_id
 from kev.domain.question import (
     MAX_QUESTIONS,
     Batch,
+    Constraint,
     Isolation,
     Message,
     Priority,
@@ -45,6 +46,13 @@ class Limits(TypedDict, total=False):
     top_p: float | None
     seed: int | None
     stop: str | Sequence[str] | None
+    min_p: float | None
+    repetition_penalty: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    logit_bias: Mapping[int, float] | None
+    logprobs: int | None
+    constraint: Constraint | Mapping[str, Any] | None
     priority: str | None
     routing_key: str | None
     truncate: bool | None

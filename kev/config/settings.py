@@ -219,6 +219,8 @@ class CoreSettings(Section):
     """Most rows in one forward; long prompts go in by chunks."""
     window_ms: Annotated[float, Field(ge=0, le=1000)] = 0.0
     """How long a forward waits for more questions; 0 packs what is there."""
+    grammar_ms: Annotated[int, Field(ge=50, le=60_000)] = 2_000
+    """Processor time that compiling one JSON schema or regular expression may take, milliseconds."""
 
 
 class AggregatorSettings(Section):

@@ -46,6 +46,14 @@ class MessageBody(Body):
     content: str
 
 
+class ConstraintBody(Body):
+    """What an answer may be: one of the three."""
+
+    choices: Annotated[list[str], FailFast()] | None = Field(None, description="One of these strings.")
+    json_schema: dict[str, Any] | str | None = Field(None, description="A JSON schema, or its text.")
+    regex: str | None = Field(None, description="An expression that the whole answer matches.")
+
+
 class QuestionBody(Body):
     """One question: a text alone, or an object."""
 
@@ -61,6 +69,13 @@ class QuestionBody(Body):
     top_p: float = Field(1.0, description="Keep the smallest set with this much probability.")
     seed: Seed | None = Field(None, description="Fixes the question's random stream.")
     stop: Annotated[list[str], FailFast()] = Field([], description="The answer ends before the first of these.")
+    min_p: float = Field(0.0, description="Drop tokens below this share of the likeliest one's probability.")
+    repetition_penalty: float = Field(1.0, description="For tokens in prompt or answer; above 0, at most 2.")
+    presence_penalty: float = Field(0.0, description="For tokens in the answer; -2 to 2.")
+    frequency_penalty: float = Field(0.0, description="For each time that the answer holds a token; -2 to 2.")
+    logit_bias: dict[str, float] = Field({}, description="Token id -> -100 to 100; at most 300.")
+    logprobs: Whole | None = Field(None, description="Return log probabilities, also of so many likeliest tokens.")
+    constraint: ConstraintBody | None = Field(None, description="What the answer may be.")
     truncate: bool = Field(False, description="Cut an over-long question instead of refusing it.")
 
     @model_validator(mode="before")
@@ -87,6 +102,7 @@ class QueryBody(Body):
     request_id: str = Field("", description="For idempotence: the same id with the same batch runs once.")
     max_tokens: Whole | None = Field(None, description="For questions that name none.")
     timeout_ms: Whole | None = Field(None, description="For questions that name none.")
+    constraint: ConstraintBody | None = Field(None, description="For questions that name none.")
     stream: bool = Field(False, description="Server-sent events instead of whole results.")
 
     def batch(self) -> Batch:
