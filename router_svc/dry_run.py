@@ -13,7 +13,7 @@ from kev.tokens.tokenizer import Tokenizer
 from router_svc.admission import Refusal
 from router_svc.assign import NO_BUCKET
 from router_svc.normalise import normalise
-from router_svc.prepare import limits_of, Preparer
+from router_svc.prepare import Preparer, limits_of
 from router_svc.ring import Ring
 from router_svc.strategies import bucketing
 

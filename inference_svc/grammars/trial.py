@@ -87,11 +87,14 @@ def _exchange(process: subprocess.Popen[bytes], message: msgspec.Struct, wall_s:
         write_frame(process.stdin, message)  # type: ignore[arg-type]
         data = _read(process.stdout, time.monotonic() + wall_s)
     except BrokenPipeError:
-        return _ended(process)
-    return _ended(process) if data is None else msgspec.msgpack.decode(data, type=Verdict)
+        data = None
+    if data is None:
+        _see_end(process)
+        return None
+    return msgspec.msgpack.decode(data, type=Verdict)
 
 
-def _ended(process: subprocess.Popen[bytes]) -> None:
+def _see_end(process: subprocess.Popen[bytes]) -> None:
     """Sees to it that the process is gone and its exit code known."""
     try:
         process.wait(1.0 if process.poll() is None else 0.0)

@@ -95,19 +95,28 @@ def constraint(field: str, value: object) -> Constraint:
     """A constraint: an object with ``choices``, ``json_schema`` (an object or its text) or ``regex``."""
     if isinstance(value, Constraint):
         value = {name: getattr(value, name) for name in FORMS if getattr(value, name)}
+    if isinstance(value, Mapping):
+        value = {name: given for name, given in value.items() if given is not None}
     if not isinstance(value, Mapping) or len(value) != 1 or next(iter(value)) not in FORMS:
         raise InvalidArgument(field, f"must be an object with one of {', '.join(FORMS)}; got {_shown(value)}")
-    (form, given), where = next(iter(value.items())), f"{field}.{next(iter(value))}"
-    if form == "choices":
-        if not isinstance(given, Sequence) or isinstance(given, str | bytes):
-            raise InvalidArgument(where, f"must be a list of strings; got {_shown(given)}")
-        given = tuple(string(where, choice) for choice in given)
-    elif form == "json_schema" and isinstance(given, Mapping):
-        given = _json(where, given)
-    made = Constraint(**{form: given if isinstance(given, tuple) else string(where, given)})
+    form, given = next(iter(value.items()))
+    where = f"{field}.{form}"
+    made = Constraint(choices=_choices(where, given)) if form == "choices" else _text_form(form, where, given)
     if (mistake := mistake_in(made)) is not None:
         raise InvalidArgument(where, mistake.removeprefix(f"{form}: "))
     return made
+
+
+def _choices(field: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        raise InvalidArgument(field, f"must be a list of strings; got {_shown(value)}")
+    return tuple(string(field, choice) for choice in value)
+
+
+def _text_form(form: str, field: str, value: object) -> Constraint:
+    if form == "regex":
+        return Constraint(regex=string(field, value))
+    return Constraint(json_schema=_json(field, value) if isinstance(value, Mapping) else string(field, value))
 
 
 def _json(field: str, value: object) -> str:

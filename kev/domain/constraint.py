@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kev.domain.question import Constraint
@@ -124,4 +124,8 @@ def _outside_classes(text: str) -> tuple[str, bool]:
     return "".join(kept), depth > 0
 
 
-_CHECKS = {"choices": _choice_mistakes, "json_schema": _schema_mistakes, "regex": _regex_mistakes}
+_CHECKS: Mapping[str, Callable[[Any], Iterator[str]]] = {
+    "choices": _choice_mistakes,
+    "json_schema": _schema_mistakes,
+    "regex": _regex_mistakes,
+}

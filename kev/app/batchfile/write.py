@@ -11,6 +11,7 @@ from typing import IO, Any, Self
 
 import msgspec
 
+from kev.app.logprobs import logprob_records
 from kev.domain.errors import KevError
 from kev.domain.result import SlotResult
 
@@ -70,6 +71,7 @@ class Lines:
 
 def result_line(result: SlotResult) -> str:
     """A line of the result file: only what does not vary from run to run."""
+    logprobs = {"logprobs": logprob_records(result)} if result.logprobs else {}
     return _line(
         {
             "slot": result.slot,
@@ -81,13 +83,15 @@ def result_line(result: SlotResult) -> str:
             "prompt_tokens": result.audit.prompt_tokens,
             "completion_tokens": result.audit.completion_tokens,
             "warnings": result.warnings,
+            **logprobs,
         }
     )
 
 
 def audit_line(result: SlotResult) -> str:
     """A line of the audit file: everything, with channel, times and attempts."""
-    return _line(msgspec.to_builtins(result))
+    record = msgspec.to_builtins(msgspec.structs.replace(result, logprobs=()))
+    return _line({**record, "logprobs": logprob_records(result)})
 
 
 def _line(record: dict[str, Any]) -> str:

@@ -10,11 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
-from kev.app.cli import options
+from kev.app.cli import options, sampling
 from kev.app.cli.answers import Answer, Answers, ending
 from kev.app.cli.plain import plain
 from kev.app.cli.running import FAILED, run_command
 from kev.app.compose import opened_backend
+from kev.app.logprobs import logprob_lines
 from kev.client.queries import batch_of
 from kev.config.settings import Settings
 from kev.domain.question import Batch
@@ -33,16 +34,40 @@ def register(app: typer.Typer) -> None:
         isolation: options.Isolation = None,
         strategy: options.Strategy = None,
         temperature: options.Temperature = None,
+        top_k: sampling.TopK = None,
+        top_p: sampling.TopP = None,
+        min_p: sampling.MinP = None,
+        repetition_penalty: sampling.Repetition = None,
+        presence_penalty: sampling.Presence = None,
+        frequency_penalty: sampling.Frequency = None,
         seed: options.Seed = None,
+        logprobs: sampling.Logprobs = None,
+        choices: sampling.Choices = None,
+        json_schema: sampling.SchemaFile = None,
+        regex: sampling.Regex = None,
         config: options.Config = None,
         sets: options.Sets = None,
     ) -> None:
         """Asks questions and streams the answers side by side. Exit code 1 if one was not answered."""
-        limits = options.limits_of(max_tokens=max_tokens, timeout_ms=timeout_ms, temperature=temperature, seed=seed)
+        limits = options.limits_of(
+            max_tokens=max_tokens,
+            timeout_ms=timeout_ms,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            presence_penalty=presence_penalty,
+            frequency_penalty=frequency_penalty,
+            seed=seed,
+            logprobs=logprobs,
+        )
 
         async def work() -> int:
             settings = options.settings_of(config, sets)
-            return await _ask(settings, router, batch_of(questions, isolation=isolation, strategy=strategy, **limits))
+            limits["constraint"] = sampling.constraint_of(choices, json_schema, regex)
+            batch = batch_of(questions, isolation=isolation, strategy=strategy, **limits)
+            return await _ask(settings, router, batch)
 
         run_command(work)
 
@@ -52,6 +77,9 @@ async def _ask(settings: Settings, router: str, batch: Batch) -> int:
     async with opened_backend(settings, router) as backend, aclosing(backend.ask(batch)) as frames:
         show = show_live if sys.stdout.isatty() else show_plain
         answers = await show(titles, frames)
+    if show is show_live:
+        for slot in sorted(answers.slots):
+            _print_logprobs(answers.slots[slot])
     return 0 if answers.complete else FAILED
 
 
@@ -70,10 +98,17 @@ def _print(titles: Sequence[str], slot: int, answer: Answer) -> None:
     assert answer.result is not None
     if len(titles) > 1:
         sys.stdout.write(f"[{slot + 1}] {plain(titles[slot])}\n")
-    sys.stdout.write(plain(answer.result.text) + "\n" + ("\n" if len(titles) > 1 else ""))
+    sys.stdout.write(plain(answer.result.text) + "\n")
+    _print_logprobs(answer)
+    sys.stdout.write("\n" if len(titles) > 1 else "")
     sys.stdout.flush()
     if note := ending(answer.result):
         sys.stderr.write(f"question {slot + 1}: {note}\n")
+
+
+def _print_logprobs(answer: Answer) -> None:
+    if answer.result is not None and answer.result.logprobs:
+        sys.stdout.write("\n".join(logprob_lines(answer.result.logprobs)) + "\n")
 
 
 async def show_live(titles: Sequence[str], frames: AsyncGenerator[Frame, None]) -> Answers:

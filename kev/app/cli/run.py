@@ -14,7 +14,7 @@ import typer
 from kev.app.batchfile.read import BadFile, read_questions
 from kev.app.batchfile.run import RunMode, run_questions
 from kev.app.batchfile.write import Lines, audit_line, result_line
-from kev.app.cli import options
+from kev.app.cli import options, sampling
 from kev.app.cli.running import FAILED, run_command
 from kev.app.compose import opened_backend
 from kev.client.queries import batch_of
@@ -45,7 +45,17 @@ def register(app: typer.Typer) -> None:
             int | None, typer.Option("--max-parallel", min=1, help="Most of the questions in one forward.")
         ] = None,
         temperature: options.Temperature = None,
+        top_k: sampling.TopK = None,
+        top_p: sampling.TopP = None,
+        min_p: sampling.MinP = None,
+        repetition_penalty: sampling.Repetition = None,
+        presence_penalty: sampling.Presence = None,
+        frequency_penalty: sampling.Frequency = None,
         seed: options.Seed = None,
+        logprobs: sampling.Logprobs = None,
+        choices: sampling.Choices = None,
+        json_schema: sampling.SchemaFile = None,
+        regex: sampling.Regex = None,
         config: options.Config = None,
         sets: options.Sets = None,
     ) -> None:
@@ -54,10 +64,23 @@ def register(app: typer.Typer) -> None:
         The result file holds one line a question, in the order of the file,
         and only what does not vary from run to run.
         """
-        limits = options.limits_of(max_tokens=max_tokens, timeout_ms=timeout_ms, temperature=temperature, seed=seed)
+        limits = options.limits_of(
+            max_tokens=max_tokens,
+            timeout_ms=timeout_ms,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            presence_penalty=presence_penalty,
+            frequency_penalty=frequency_penalty,
+            seed=seed,
+            logprobs=logprobs,
+        )
 
         async def work() -> int:
             settings = options.settings_of(config, sets)
+            limits["constraint"] = sampling.constraint_of(choices, json_schema, regex)
             limits.setdefault("timeout_ms", settings.router.max_timeout_ms)
             whole = batch_of("?", isolation=isolation, max_parallel=max_parallel, strategy=strategy)
             plan = Plan(read_questions(file, **limits), mode, whole)

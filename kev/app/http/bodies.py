@@ -49,7 +49,7 @@ class MessageBody(Body):
 class ConstraintBody(Body):
     """What an answer may be: one of the three."""
 
-    choices: Annotated[list[str], FailFast()] | None = Field(None, description="One of these strings.")
+    choices: Annotated[list[str], FailFast()] = Field([], description="One of these strings.")
     json_schema: dict[str, Any] | str | None = Field(None, description="A JSON schema, or its text.")
     regex: str | None = Field(None, description="An expression that the whole answer matches.")
 

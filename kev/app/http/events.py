@@ -34,7 +34,7 @@ def event(name: str, data: Any) -> bytes:
 
 def frame_event(frame: Frame) -> bytes:
     """A piece of text, or the end of a slot with its last piece."""
-    body: dict[str, Any] = msgspec.to_builtins(frame)
+    body: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(frame, result=None))
     if frame.result is None:
         del body["result"]
         return event("delta", body)

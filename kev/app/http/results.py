@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel, Field
 
+from kev.app.logprobs import logprob_records
 from kev.domain.outcome import Status
 from kev.domain.result import PENDING, SlotResult
 
@@ -39,6 +40,21 @@ class AuditBody(BaseModel):
     shared_tokens: int = Field(description="Prompt tokens that were not computed for this question alone.")
 
 
+class LogprobBody(BaseModel):
+    """A token and its log probability (natural), before penalties, constraint, temperature and filters."""
+
+    token: int
+    text: str = Field(description="A character that is cut off shows as U+FFFD.")
+    bytes: list[int] = Field(description="What the token adds to the text, exactly.")
+    logprob: float
+
+
+class ChosenBody(LogprobBody):
+    """A token of the answer, with the likeliest ones in its place."""
+
+    top: list[LogprobBody]
+
+
 class SlotBody(BaseModel):
     """One slot: its outcome, or `pending`."""
 
@@ -57,6 +73,7 @@ class SlotBody(BaseModel):
     detail: str
     warnings: list[str]
     audit: AuditBody
+    logprobs: list[ChosenBody] = Field(description="One per token of the answer, if asked for.")
 
 
 class ResultsBody(BaseModel):
@@ -82,8 +99,9 @@ class HealthBody(BaseModel):
 
 def slot_body(result: SlotResult) -> dict[str, Any]:
     """A slot as in ``SlotBody``."""
-    body: dict[str, Any] = msgspec.to_builtins(result)
+    body: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(result, logprobs=()))
     del body["request_id"]
+    body["logprobs"] = logprob_records(result)
     return {**body, "tokens": result.tokens, "channel_id": result.channel_id, "elapsed_ms": result.elapsed_ms}
 
 
