@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from inference_svc.grammars.choices import ChoiceList, Pieces
-from inference_svc.grammars.library import Vocabulary, Words
+from inference_svc.grammars.library import MISSING, Vocabulary, Words, installed
 from inference_svc.grammars.port import Grammar, Unusable
 from inference_svc.grammars.trial import Trial
 from kev.domain.question import Constraint
@@ -59,6 +59,8 @@ class Grammars:
         key = _key(constraint)
         if constraint.choices:
             return (self._lists.get(key) or await self._list(key, constraint)).begin()
+        if not installed():
+            raise Unusable("not_served", MISSING)
         if key not in self._verdicts:
             await self._tried(key, constraint)
         if (refused := self._verdicts.get(key)) is not None:

@@ -56,6 +56,15 @@ class Words(msgspec.Struct, frozen=True):
         return cls(tokens, tuple(sorted(tokenizer.special_ids)), tuple(sorted(tokenizer.eos_ids)))
 
 
+def installed() -> bool:
+    """Whether the library is there."""
+    try:
+        import llguidance  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
 class Vocabulary:
     """A vocabulary made ready for the library.
 
@@ -67,10 +76,10 @@ class Vocabulary:
     """
 
     def __init__(self, words: Words, encode: Callable[[str], Sequence[int]] | None = None) -> None:
-        try:
-            import llguidance
-        except ImportError:
-            raise Unusable("not_served", MISSING) from None
+        if not installed():
+            raise Unusable("not_served", MISSING)
+        import llguidance
+
         self._library = llguidance
         self.size = len(words.tokens)
         self._tokenizer: LLTokenizer = llguidance.LLTokenizer(

@@ -37,6 +37,7 @@ class FakeTokenizer:
 
     vocab_size = VOCAB
     eos_ids = frozenset({EOS})
+    special_ids = frozenset({EOS})
     digest = "fake-tokens"
 
     def token_bytes(self, token: int) -> bytes:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from inference_fakes import EMPTY, FakeBackend, HandClock, letters, make_desk, naive_tokens
+from inference_fakes import EMPTY, VOCAB, FakeBackend, FakeTokenizer, HandClock, letters, make_desk, naive_tokens
 
 from inference_svc.channels import Job
 from inference_svc.desk import Desk
+from inference_svc.grammars.choices import ChoiceList, Pieces
+from inference_svc.grammars.port import GrammarFailed
 from inference_svc.report import End, Order
 from kev.domain.outcome import FinishReason
 from kev.domain.question import Sampling
@@ -125,3 +127,100 @@ def test_a_deadline_ends_a_slot_with_what_was_held_back() -> None:
     assert (report.ends[0].finish, report.ends[0].text) == (FinishReason.TIMEOUT, whole)
     assert report.texts[0].text == whole[2]
     assert report.texts[0].offset == 2
+
+
+class PlantedGrammar:
+    """Allows everything, up to the fault of its kind."""
+
+    def __init__(self, fault: str, error: BaseException) -> None:
+        self.fault, self.error = fault, error
+
+    def allowed(self) -> np.ndarray:
+        if self.fault == "allowed":
+            raise self.error
+        return np.arange(VOCAB)
+
+    def take(self, token: int) -> bool:
+        if self.fault == "take":
+            raise self.error
+        return False
+
+
+@pytest.mark.parametrize("fault", ["allowed", "take"])
+@pytest.mark.parametrize(("error", "reason"), [(GrammarFailed("too hard"), "constraint"), (ValueError(), "internal")])
+def test_a_fault_in_a_grammar_fails_its_own_slot_only(fault: str, error: Exception, reason: str) -> None:
+    backend = FakeBackend()
+    desk, _ = make_desk(backend)
+    bad = _order(1, [9, 11], scrub=True)
+    desk.join(Order(1, bad.job, Sampling(), 1, float("inf"), PlantedGrammar(fault, error)))
+    desk.join(_order(2, [9, 12]))
+    ends = _run(desk)
+    assert (ends[1].finish, ends[1].reason) == (FinishReason.ERROR, reason)
+    assert ends[1].detail == "too hard" if reason == "constraint" else ends[1].detail.startswith("internal error")
+    assert ends[2].text == letters(naive_tokens([9, 12], 4, Sampling(), 2, 128))
+    assert 11 not in backend.store
+
+
+@pytest.mark.parametrize("part", ["_sampler", "_penalties", "_detokenizer", "_stops"])
+def test_a_fault_in_one_slots_sampling_or_text_fails_that_slot_only(part: str) -> None:
+    desk, _ = make_desk(FakeBackend())
+    for ticket in (1, 2):
+        order = _order(ticket, [9, ticket])
+        desk.join(Order(ticket, order.job, Sampling(presence_penalty=0.1), ticket, float("inf")))
+    setattr(desk._by_ticket[1].answer, part, object())
+    ends = _run(desk)
+    assert (ends[1].finish, ends[1].reason) == (FinishReason.ERROR, "internal")
+    assert ends[2].finish is not FinishReason.ERROR
+    assert ends[2].tokens > 0
+
+
+@pytest.mark.parametrize("how", ["cancel", "deadline"])
+def test_a_fault_in_the_end_of_a_text_ends_that_slot_only(how: str) -> None:
+    clock = HandClock()
+    desk, _ = make_desk(FakeBackend(), clock=clock)
+    late = _order(1, [9, 1], tokens=50)
+    desk.join(Order(1, late.job, Sampling(), 1, clock.now + 5))
+    desk.join(_order(2, [9, 2]))
+    desk._by_ticket[1].answer._detokenizer = object()  # type: ignore[assignment]
+    if how == "cancel":
+        desk.end(1, FinishReason.CANCELLED)
+    else:
+        clock.now += 5
+        desk.expire()
+    ends = _run(desk)
+    assert (ends[1].finish, ends[1].reason) == (FinishReason.ERROR, "internal")
+    assert ends[2].text == letters(naive_tokens([9, 2], 4, Sampling(), 2, 128))
+
+
+def _mixed_orders() -> list[Order]:
+    """Slots of all kinds: penalties, bias, choices, seeds and log probabilities."""
+    lists = ChoiceList(Pieces(FakeTokenizer()), ["ABBA", "AB", "CAB", "QQQ"])  # type: ignore[arg-type]
+    kinds = [
+        Sampling(logprobs=3),
+        Sampling(temperature=1.0, min_p=0.1, logprobs=0),
+        Sampling(repetition_penalty=1.5, frequency_penalty=0.5, logprobs=1),
+        Sampling(temperature=1.3, presence_penalty=-1.0, logit_bias={20: 2.0}, logprobs=20),
+    ]
+    orders = []
+    for ticket in range(8):
+        base = _order(ticket, [9 + ticket % 3, 10, 11 + ticket], tokens=6)
+        grammar = lists.begin() if ticket % 2 else None
+        orders.append(Order(ticket, base.job, kinds[ticket // 2], ticket, float("inf"), grammar))
+    return orders
+
+
+def test_packed_equals_alone_with_constraints_penalties_and_log_probabilities() -> None:
+    packed_desk, _ = make_desk(FakeBackend())
+    for order in _mixed_orders():
+        packed_desk.join(order)
+    packed = _run(packed_desk)
+    for order in _mixed_orders():
+        desk, _ = make_desk(FakeBackend(), rows=2)
+        desk.join(order)
+        alone = _run(desk)[order.ticket]
+        assert (alone.text, alone.finish, alone.logprobs) == (
+            packed[order.ticket].text,
+            packed[order.ticket].finish,
+            packed[order.ticket].logprobs,
+        )
+        assert len(alone.logprobs) == alone.tokens

@@ -105,3 +105,19 @@ def test_any_setting_draws_an_allowed_token(
     token = Sampler(Sampling(temperature, top_k, top_p), seed).pick(row, 0)
     better = sum(value > row[token] for value in row)
     assert better < (top_k or len(row))
+
+
+def test_min_p_keeps_what_is_likely_enough_against_the_likeliest() -> None:
+    row = np.log(np.array([0.5, 0.26, 0.2, 0.04], np.float32))
+    assert set(_draws(Sampling(temperature=1.0, min_p=0.5), row, 300)) == {0, 1}
+    assert set(_draws(Sampling(temperature=1.0, min_p=1.0), row, 50)) == {0}
+    assert set(_draws(Sampling(temperature=1.0, min_p=0.1, top_k=2), row, 300)) == {0, 1}
+    assert set(_draws(Sampling(temperature=1.0, min_p=0.01, top_p=0.95), row, 600)) == {0, 1, 2}
+    assert set(_draws(Sampling(temperature=2.0, min_p=0.6), row, 600)) == {0, 1, 2}
+
+
+@given(st.floats(0.001, 1.0), st.sampled_from([0, 3, 40]), st.sampled_from([0.5, 1.0]), st.integers(0, 50))
+def test_min_p_never_lets_an_unlikely_token_through(min_p: float, top_k: int, top_p: float, seed: int) -> None:
+    row = ROW[seed : seed + 500]
+    drawn = Sampler(Sampling(temperature=1.5, min_p=min_p, top_k=top_k, top_p=top_p), seed).pick(row, 0)
+    assert (row[drawn] - row.max()) / 1.5 >= np.log(min_p) - 1e-4

@@ -8,7 +8,7 @@ import pytest
 
 from kev.client.queries import batch_of, questions_of
 from kev.domain.errors import InvalidArgument
-from kev.domain.question import Isolation, Message, Priority, Question, ResultMode, Sampling
+from kev.domain.question import Constraint, Isolation, Message, Priority, Question, ResultMode, Sampling
 
 
 def test_strings_mappings_and_questions() -> None:
@@ -166,3 +166,64 @@ def test_a_bad_batch_names_the_field(arguments: dict[str, Any], field: str) -> N
     with pytest.raises(InvalidArgument) as caught:
         batch_of(**arguments)
     assert caught.value.field == field
+
+
+def test_a_constraint_may_be_written_in_several_ways() -> None:
+    schema = {"type": "object"}
+    forms = [
+        {"json_schema": schema},
+        {"json_schema": '{"type":"object"}', "regex": None},
+        Constraint(json_schema='{"type":"object"}'),
+    ]
+    questions = questions_of([{"text": "x", "constraint": form} for form in forms])
+    assert {question.constraint for question in questions} == {Constraint(json_schema='{"type":"object"}')}
+    own, common = questions_of([{"text": "x", "constraint": {"regex": "a"}}, "y"], constraint={"choices": ["b", "c"]})
+    assert (own.constraint, common.constraint) == (Constraint(regex="a"), Constraint(choices=("b", "c")))
+
+
+def test_what_changes_logits_is_part_of_the_sampling() -> None:
+    given: dict[str, Any] = {
+        "min_p": 0.1,
+        "repetition_penalty": 1.2,
+        "presence_penalty": -1,
+        "frequency_penalty": 0.5,
+        "logit_bias": {"12": 3, 13: -4.5},
+        "logprobs": 2,
+    }
+    wanted = Sampling(
+        min_p=0.1,
+        repetition_penalty=1.2,
+        presence_penalty=-1.0,
+        frequency_penalty=0.5,
+        logit_bias={12: 3.0, 13: -4.5},
+        logprobs=2,
+    )
+    assert questions_of({"text": "x", **given})[0].sampling == wanted
+    assert questions_of(Question(text="x", sampling=wanted))[0].sampling == wanted
+
+
+@pytest.mark.parametrize(
+    ("limits", "field"),
+    [
+        ({"min_p": -0.1}, "min_p"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"presence_penalty": 3}, "presence_penalty"),
+        ({"logit_bias": {"one": 1}}, "logit_bias: each token id"),
+        ({"logit_bias": {1: 200}}, "logit_bias[1]"),
+        ({"logit_bias": [1]}, "logit_bias"),
+        ({"logprobs": 21}, "logprobs"),
+        ({"logprobs": True}, "logprobs"),
+        ({"constraint": {}}, "constraint"),
+        ({"constraint": "yes"}, "constraint"),
+        ({"constraint": {"choices": ["a"], "regex": "b"}}, "constraint"),
+        ({"constraint": {"choices": "ab"}}, "constraint.choices"),
+        ({"constraint": {"choices": []}}, "constraint.choices"),
+        ({"constraint": {"json_schema": {"a": {1, 2}, "b": object()}}}, "constraint.json_schema"),
+        ({"constraint": {"json_schema": "{"}}, "constraint.json_schema"),
+        ({"constraint": {"regex": "("}}, "constraint.regex"),
+    ],
+)
+def test_what_is_wrong_with_them_is_told_by_field(limits: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        questions_of({"text": "x", **limits})
+    assert caught.value.field == f"queries[0].{field}"

@@ -6,9 +6,11 @@ import grpc
 import pytest
 from grpc_status import rpc_status
 
+from kev.bus.messages import decode, encode
 from kev.domain import errors
-from kev.domain.outcome import Audit, FinishReason, Outcome, Status, text_digest
-from kev.domain.question import Batch, Isolation, Message, Priority, Question, ResultMode, Sampling
+from kev.domain.logprobs import MOST, MOST_TOP
+from kev.domain.outcome import Audit, ChosenToken, FinishReason, Outcome, Status, TokenLogprob, text_digest
+from kev.domain.question import Batch, Constraint, Isolation, Message, Priority, Question, ResultMode, Sampling
 from kev.domain.result import Frame, ResumePoint, SlotResult
 from kev.v1 import frame_pb2, question_pb2
 from kev.wire.question import batch_from, batch_to
@@ -151,3 +153,38 @@ def test_grpcs_own_statuses(code: grpc.StatusCode, kind: type[errors.KevError]) 
     back = error_from(bare)
     assert type(back) is kind
     assert "words" in str(back)
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    [None, Constraint(choices=("yes", "no")), Constraint(json_schema='{"type":"object"}'), Constraint(regex="a|b")],
+)
+def test_constraints_and_what_changes_logits(constraint: Constraint | None) -> None:
+    sampling = Sampling(
+        min_p=0.25,
+        repetition_penalty=1.5,
+        presence_penalty=-0.5,
+        frequency_penalty=0.75,
+        logit_bias={0: 1.0, 49_151: -100.0},
+        logprobs=0,
+    )
+    batch = Batch((Question(text="x", sampling=sampling, constraint=constraint),))
+    assert batch_from(batch_to(batch), "") == batch
+
+
+def test_log_probabilities_come_back_with_their_bytes() -> None:
+    chosen = TokenLogprob(5, b"\xf0\x9f", -0.123456789012345)
+    logprobs = (ChosenToken(chosen, (chosen, TokenLogprob(0, b"", -1e300))), ChosenToken(TokenLogprob(7, b" a", 0.0)))
+    result = SlotResult("r", 3, status="answered", text="x", logprobs=logprobs)
+    assert result_from(result_to(result)) == result
+    outcome = Outcome("r", "rid", 0, Status.ANSWERED, FinishReason.STOP, logprobs=logprobs)
+    assert decode(encode(outcome), Outcome) == outcome
+
+
+def test_the_most_log_probabilities_fit_into_a_message_of_the_broker() -> None:
+    long = TokenLogprob(49_151, b"x" * 64, -12.3456789)
+    per_token = ChosenToken(long, (long,) * MOST_TOP)
+    outcome = Outcome(
+        "r" * 128, "rid", 999, Status.ANSWERED, FinishReason.STOP, logprobs=(per_token,) * (MOST // (MOST_TOP + 1))
+    )
+    assert len(encode(outcome)) < 4 << 20

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from kev.domain.errors import InvalidArgument, NotServed
-from kev.domain.question import Batch, Isolation, Message, Question, Sampling
+from kev.domain.question import Batch, Constraint, Isolation, Message, Question, Sampling
 from router_svc.admission import Limits, check_batch, check_question, digest_of
 
-LIMITS = Limits(Isolation.SHARED, max_timeout_ms=10_000, max_text_chars=1000)
+LIMITS = Limits(Isolation.SHARED, max_timeout_ms=10_000, max_text_chars=1000, max_tokens=200, vocabulary=500)
 GOOD = Question(text="Why is the sky blue?")
 
 
@@ -57,6 +57,21 @@ def test_isolation_may_be_stronger_but_not_weaker_than_the_deployments() -> None
         ({"sampling": Sampling(seed=1 << 64)}, "invalid", "seed"),
         ({"sampling": Sampling(stop=("a",) * 9)}, "invalid", "stop"),
         ({"sampling": Sampling(stop=("",))}, "invalid", "stop"),
+        ({"sampling": Sampling(min_p=1.1)}, "invalid", "sampling.min_p"),
+        ({"sampling": Sampling(min_p=float("nan"))}, "invalid", "sampling.min_p"),
+        ({"sampling": Sampling(repetition_penalty=0.0)}, "invalid", "sampling.repetition_penalty"),
+        ({"sampling": Sampling(repetition_penalty=2.1)}, "invalid", "sampling.repetition_penalty"),
+        ({"sampling": Sampling(presence_penalty=-2.1)}, "invalid", "sampling.presence_penalty"),
+        ({"sampling": Sampling(frequency_penalty=float("inf"))}, "invalid", "sampling.frequency_penalty"),
+        ({"sampling": Sampling(logit_bias={1: 101.0})}, "invalid", "sampling.logit_bias"),
+        ({"sampling": Sampling(logit_bias={500: 1.0})}, "invalid", "must be 0 to 499, got 500"),
+        ({"sampling": Sampling(logit_bias=dict.fromkeys(range(301), 1.0))}, "invalid", "at most 300"),
+        ({"sampling": Sampling(logprobs=21)}, "invalid", "sampling.logprobs: must be 0 to 20"),
+        ({"sampling": Sampling(logprobs=20), "max_tokens": 953}, "invalid", "at most 20,000, got 20,013"),
+        ({"constraint": Constraint()}, "invalid", "constraint: set one of"),
+        ({"constraint": Constraint(regex="(")}, "invalid", "constraint.regex: a ( is not closed"),
+        ({"constraint": Constraint(json_schema="[")}, "invalid", "constraint.json_schema: must be JSON"),
+        ({"constraint": Constraint(regex="a"), "sampling": Sampling(stop=("a",))}, "invalid", "sampling.stop"),
     ],
 )
 def test_a_bad_question_is_refused_with_reason_and_field(change: dict[str, object], reason: str, word: str) -> None:
@@ -93,3 +108,26 @@ def test_the_digest_covers_what_is_asked_and_nothing_else() -> None:
 def test_the_digest_is_the_same_in_every_release() -> None:
     batch = Batch(questions=(Question(text="One?", id="a", max_tokens=5), Question(text="Zwei £?")))
     assert digest_of(batch) == "f7e730fe2a6ec0daa3f8fa9d60f96a7ba07ffc82ca142a75ca8ddb703b10a2ed"
+
+
+def test_the_log_probabilities_of_a_batch_have_a_bound_of_their_own() -> None:
+    told = Question(text="x", max_tokens=90, sampling=Sampling(logprobs=10))
+    check_batch(Batch(questions=(told,) * 505), LIMITS)
+    with pytest.raises(InvalidArgument, match=r"at most 500,000, got 500,940") as caught:
+        check_batch(Batch(questions=(told,) * 506), LIMITS)
+    assert caught.value.field == "batch.questions"
+    alone_too_much = Question(text="x", max_tokens=1 << 31, sampling=Sampling(logprobs=10))
+    check_batch(Batch(questions=(alone_too_much, GOOD)), LIMITS)
+
+
+def test_a_constraint_and_penalties_are_part_of_the_digest() -> None:
+    asked = [
+        GOOD,
+        msgspec.structs.replace(GOOD, constraint=Constraint(regex="a")),
+        msgspec.structs.replace(GOOD, constraint=Constraint(choices=("a",))),
+        msgspec.structs.replace(GOOD, sampling=Sampling(logit_bias={3: 1.0, 2: 1.0})),
+        msgspec.structs.replace(GOOD, sampling=Sampling(logprobs=0)),
+    ]
+    assert len({digest_of(Batch(questions=(one,))) for one in asked}) == len(asked)
+    turned = msgspec.structs.replace(GOOD, sampling=Sampling(logit_bias={2: 1.0, 3: 1.0}))
+    assert digest_of(Batch(questions=(turned,))) == digest_of(Batch(questions=(asked[3],)))
