@@ -135,13 +135,14 @@ def make_desk(
     share_prefix: bool = True,
     prefixes: int = 2,
     clock: Clock | None = None,
+    tokenizer: Any = None,
     **more: Any,
 ) -> tuple[Desk, Memory]:
-    """A desk over the fake model."""
+    """A desk, over the fake model unless told otherwise."""
     limits = MemoryLimits(backend.max_context, unified, share_prefix, prefixes, **more)
     memory = Memory(PageAllocator(backend.pages), backend.pages, limits)
     scheduler = Scheduler(ForwardLimits(channels, rows), memory)
-    return Desk(backend, FakeTokenizer(), memory, scheduler, clock or HandClock()), memory  # type: ignore[arg-type]
+    return Desk(backend, tokenizer or FakeTokenizer(), memory, scheduler, clock or HandClock()), memory
 
 
 def make_core(backend: FakeBackend, on_report: Callable[[Report], None], window_s: float = 0.0) -> Core:
