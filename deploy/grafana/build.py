@@ -104,7 +104,7 @@ def overview() -> Json:
             graph(
                 "KV pages by region",
                 Line("sum by (region) (kev_inference_kv_region_pages)", "{{region}}"),
-                text="Pages of 16 positions: free, of channels, of stored prefixes.",
+                text="Pages of 16 positions: free, of channels, of stored context.",
                 stacked=True,
             ),
             graph(
@@ -305,8 +305,20 @@ def one_worker() -> Json:
             graph(
                 "KV pages",
                 Line(f"kev_inference_kv_region_pages{{{WORKER}}}", "{{region}}"),
-                text="Free, of channels, of stored prefixes.",
+                text="Free, of channels, of stored context.",
                 stacked=True,
+            ),
+            graph(
+                "Stored context",
+                Line(
+                    f"sum by (kind, result) (rate(kev_inference_context_lookups_total{{{WORKER}}}[1m]))",
+                    "{{kind}} {{result}}",
+                ),
+                Line(
+                    f"sum by (kind) (rate(kev_inference_context_evictions_total{{{WORKER}}}[1m]))", "{{kind}} dropped"
+                ),
+                text="Context that was there (hit), computed (miss), or dropped for room, by kind.",
+                unit="ops",
             ),
             graph(
                 "Isolation checks",

@@ -37,6 +37,7 @@ class Wish:
         unified: Every channel reserves its whole context.
         pages: Pages of the KV store, 0 to size it as the worker does.
         device: ``cpu`` or ``cuda``.
+        copies: Each channel gets a copy of the prefix, as ``split`` and ``unified`` do.
     """
 
     channels: int
@@ -49,6 +50,12 @@ class Wish:
     unified: bool
     pages: int = 0
     device: str = "cpu"
+    copies: bool = False
+
+    @property
+    def shared_pages(self) -> int:
+        """Full pages of the prefix that all channels read in place."""
+        return 0 if self.copies else self.prefix // PAGE_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +70,7 @@ class Plan:
         kv_channel: One channel at its fullest, shared prefix included.
         kv_channel_without_grouping: The same by 2 x layers x hidden x context x bytes, which counts a key and value
             head for every query head.
-        kv_all_full: All channels at their fullest, the shared prefix once.
+        kv_all_full: All channels at their fullest, and the shared prefix.
         kv_pages: Pages of the store that a worker makes for this.
         kv_store: Its size.
         activations: Buffers of the largest forward, and its logits.
@@ -151,14 +158,13 @@ def store_pages(wish: Wish) -> int:
 
 
 def _full_pages(wish: Wish, channels: int) -> int:
-    """Pages of so many channels at their fullest: the prefix once (its full pages are shared, its tail is copied)."""
-    shared = wish.prefix // PAGE_SIZE
-    return (pages_for(wish.prefix) if wish.prefix else 0) + channels * (pages_for(wish.context) - shared)
+    """Pages of so many channels at their fullest, and of the prefix. Its full pages are shared, its tail is copied."""
+    return (pages_for(wish.prefix) if wish.prefix else 0) + channels * (pages_for(wish.context) - wish.shared_pages)
 
 
 def _most_channels(wish: Wish, left: int, page: int) -> int:
     pages = left // page - (pages_for(wish.prefix) if wish.prefix else 0)
-    return max(0, pages // (pages_for(wish.context) - wish.prefix // PAGE_SIZE))
+    return max(0, pages // (pages_for(wish.context) - wish.shared_pages))
 
 
 def _weights(config: ModelConfig, wish: Wish, variant: Variant | None) -> int:

@@ -107,6 +107,7 @@ def _wish(settings: Settings, config: ModelConfig, prefix: int) -> Wish:
         parallel=settings.router.max_parallel_queries,
         threads=core.threads or len(os.sched_getaffinity(0)),
         unified=settings.isolation.kv_cache is KvLayout.UNIFIED,
+        copies=settings.isolation.kv_cache is not KvLayout.SHARED_READONLY,
         pages=core.kv_pages,
         device=core.device.partition(":")[0],
     )
@@ -173,7 +174,7 @@ def _rows(found: Plan, wish: Wish) -> list[tuple[str, int, str]]:
         ("weights", found.weights, "as the backend holds them; native workers of one machine share them"),
         ("KV of one channel", found.kv_channel, f"at its fullest; {found.kv_position} bytes a position"),
         ("  without grouped heads", found.kv_channel_without_grouping, "2 x layers x hidden x context x bytes"),
-        ("KV of all channels", found.kv_all_full, "at their fullest, the shared prefix once"),
+        ("KV of all channels", found.kv_all_full, "at their fullest, and the shared prefix"),
         ("KV store", found.kv_store, f"{found.kv_pages} pages of 16 positions, {layout}"),
         ("activations", found.activations, f"a forward of {max(wish.rows, wish.parallel)} rows, and its logits"),
         ("peak", found.peak, "weights + KV store + activations"),

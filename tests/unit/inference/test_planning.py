@@ -57,6 +57,8 @@ def test_a_shared_prefix_is_counted_once() -> None:
     page = 16 * 46080
     assert alone.kv_all_full == 16 * 128 * page
     assert shared.kv_all_full == (63 + 16 * (128 - 62)) * page  # the prefix ends inside its last page: a copy each
+    copied = plan(CONFIG, replace(WISH, prefix=1000, copies=True), AVX2, GIB)
+    assert copied.kv_all_full == (63 + 16 * 128) * page
     assert shared.most_channels >= alone.most_channels
 
 

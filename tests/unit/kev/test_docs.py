@@ -12,7 +12,14 @@ import yaml
 
 from kev.config.load import SECTIONS
 
-PAGES = ("README.md", "docs/configuration.md", "docs/one-question.md", "docs/audit.md", "docs/models.md")
+PAGES = (
+    "README.md",
+    "docs/configuration.md",
+    "docs/one-question.md",
+    "docs/audit.md",
+    "docs/models.md",
+    "docs/isolation.md",
+)
 FOLDERS = ("", "router_svc/", "inference_svc/", "aggregator_svc/", "kev/app/")
 
 
