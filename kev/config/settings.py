@@ -6,7 +6,16 @@ import re
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from kev.domain.ids import is_worker_id
 from kev.domain.question import Isolation, ResultMode, Strategy
@@ -196,6 +205,10 @@ class ContextSettings(Section):
     """Most tokens of one pool; 0 takes what ``core.max_context`` leaves."""
 
 
+LEAST_KV_PAGES = 16
+"""The self-test needs some."""
+
+
 class CoreSettings(Section):
     """``core``: the model and the forward."""
 
@@ -214,13 +227,23 @@ class CoreSettings(Section):
     system_prompt: str = ""
     """The deployment's own; a chat template's built-in one does not slip in beside it."""
     kv_pages: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
-    """Pages of 16 positions in the KV store; 0 sizes it from channels and ``max_context``."""
+    """Pages of 16 positions in the KV store, at least 16 and enough for one channel; 0 sizes it from channels and
+    ``max_context``."""
     row_budget: Annotated[int, Field(ge=1, le=65536)] = 256
     """Most rows in one forward; long prompts go in by chunks."""
     window_ms: Annotated[float, Field(ge=0, le=1000)] = 0.0
     """How long a forward waits for more questions; 0 packs what is there."""
     grammar_ms: Annotated[int, Field(ge=50, le=60_000)] = 2_000
     """Processor time that compiling one JSON schema or regular expression may take, milliseconds."""
+
+    @field_validator("kv_pages")
+    @classmethod
+    def _room(cls, pages: int, info: ValidationInfo) -> int:
+        context = info.data.get("max_context")
+        least = max(LEAST_KV_PAGES, -(-context // 16)) if context else LEAST_KV_PAGES
+        if pages and pages < least:
+            raise ValueError(f"must be 0, or at least {least} for a max_context of {context}")
+        return pages
 
 
 class AggregatorSettings(Section):

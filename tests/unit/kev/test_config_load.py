@@ -68,6 +68,8 @@ def test_an_unknown_flag_is_refused() -> None:
         ),
         ("router: {precision: fp32}", "router.precision: unknown here; did you mean core.precision?"),
         ("precision: fp32", "precision: unknown here; did you mean core.precision?"),
+        ("core: {kv_pages: 3}", "core.kv_pages: must be 0, or at least 128 for a max_context of 2048, got 3"),
+        ("core: {max_context: 64, kv_pages: 15}", "core.kv_pages: must be 0, or at least 16 for a max_context of 64"),
         ("router: 5", "router: must hold keys (listen"),
         ("router: [1]", "router: must hold keys (listen"),
         ("1: 2", "1: unknown section"),
