@@ -20,7 +20,7 @@ from kev.domain.ids import new_request_id
 from kev.domain.question import Batch
 from kev.domain.result import Frame, ResumePoint, SlotResult
 from kev.telemetry import traces
-from kev.v1 import aggregator_pb2, aggregator_pb2_grpc, router_pb2, router_pb2_grpc
+from kev.v1 import aggregator_pb2, aggregator_pb2_grpc, question_pb2, router_pb2, router_pb2_grpc
 from kev.wire.options import open_channel
 from kev.wire.question import batch_to
 from kev.wire.result import frames_from, result_from, resume_to
@@ -32,6 +32,8 @@ WAIT_CHUNK_S = 30.0
 """One call of a long wait."""
 _LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ABORTED, grpc.StatusCode.CANCELLED)
 _CANCEL_S = 5.0
+KEEP_MS = 3000
+"""How long the router waits for this client after a lost connection, before it cancels an Ask."""
 _REPLY_S = 10.0
 
 
@@ -148,7 +150,8 @@ class AsyncClient:
         **limits: Unpack[Limits],
     ) -> AsyncGenerator[Frame, None]:
         """Submits a batch and streams its answers. Leaving the iterator cancels
-        what is unfinished. A lost connection is resumed. Arguments and errors as ``submit``."""
+        what is unfinished, unless somebody else asks under the same request id. A lost connection is
+        resumed. Arguments and errors as ``submit``."""
         batch = batch_of(
             queries,
             isolation=isolation,
@@ -193,51 +196,70 @@ class AsyncClient:
 
     # -- inside --------------------------------------------------------------------
     async def _whole(self, batch: Batch, span: traces.Span) -> AsyncGenerator[Frame, None]:
-        """An Ask, and its rest where the connection was lost."""
-        progress = Progress()
+        """An Ask. A reader that leaves says so: a connection that is merely lost is waited for."""
+        request = router_pb2.AskRequest(batch=batch_to(batch), grouped=True, keep_ms=KEEP_MS, ask_id=new_request_id())
+        left = True
         try:
-            async with aclosing(self._asked(batch, progress, span)) as frames:
+            async with aclosing(self._asked(request, Progress(), span)) as frames:
                 async for frame in frames:
                     yield frame
-            return
-        except grpc.aio.AioRpcError as error:
-            if not progress.began or error.code() not in _LOST:
-                raise error_from(error) from None
-        async with aclosing(self._resumed(batch.request_id, progress, span)) as frames:
-            async for frame in frames:
-                yield frame
+            left = False
+        except KevError:
+            left = False
+            raise
+        finally:
+            if left:
+                await self._leave(request)
 
-    async def _asked(self, batch: Batch, progress: Progress, span: traces.Span) -> AsyncGenerator[Frame, None]:
-        """One Ask; tried again only before its first frame. Ending the call cancels the batch."""
-        request = router_pb2.AskRequest(batch=batch_to(batch), grouped=True)
-        for tries in itertools.count():
-            call = self._router.Ask(request, metadata=traces.metadata(span))
+    async def _asked(
+        self, request: router_pb2.AskRequest, progress: Progress, span: traces.Span
+    ) -> AsyncGenerator[Frame, None]:
+        """Tried again before its first frame, resumed after it."""
+        tries = failures = 0
+        while True:
+            call = self._ask_call(request, progress, failures, span)
             try:
                 async for reply in call:
+                    failures = 0
                     for frame in frames_from(reply):
                         if progress.take(frame):
                             yield frame
                 return
             except grpc.aio.AioRpcError as error:
                 if progress.began:
-                    raise
-                await self._before_retry(error, tries)
+                    failures += 1
+                    await _before_resume(error, failures)
+                else:
+                    await self._before_retry(error, tries)
+                    tries += 1
             finally:
                 call.cancel()
 
-    async def _resumed(self, request_id: str, progress: Progress, span: traces.Span) -> AsyncGenerator[Frame, None]:
-        """The rest of an Ask whose connection was lost. Leaving it still cancels the batch."""
-        finished = False
-        try:
-            async with aclosing(self._followed(request_id, progress, span)) as frames:
-                async for frame in frames:
-                    yield frame
-            finished = True
-        finally:
-            if not finished:
-                with suppress(KevError, TimeoutError):
-                    async with asyncio.timeout(_CANCEL_S):
-                        await self.cancel(request_id)
+    def _ask_call(self, request: router_pb2.AskRequest, progress: Progress, failures: int, span: traces.Span) -> Any:
+        """The first call, or the one that goes on: at the router, which keeps the request for its caller, and every
+        other time at an aggregator that has an address of its own."""
+        metadata = traces.metadata(span)
+        if not progress.began:
+            return self._router.Ask(request, metadata=metadata)
+        request_id, points = request.batch.request_id, resume_to(progress.points())
+        if failures % 2 == 0 and self._addresses[0] != self._addresses[1]:
+            again = aggregator_pb2.StreamRequest(request_id=request_id, resume=points, grouped=True)
+            return self._aggregator.Stream(again, metadata=metadata)
+        named = question_pb2.Batch(request_id=request_id)
+        return self._router.Ask(
+            router_pb2.AskRequest(
+                batch=named, grouped=True, keep_ms=request.keep_ms, ask_id=request.ask_id, resume=points
+            ),
+            metadata=metadata,
+        )
+
+    async def _leave(self, request: router_pb2.AskRequest) -> None:
+        """Says that this reader does not come back. Where that does not get through, the router waits in vain."""
+        if self._addresses[0] not in self._channels:
+            return  # closed meanwhile
+        leaving = router_pb2.CancelRequest(request_id=request.batch.request_id, ask_id=request.ask_id)
+        with suppress(grpc.aio.AioRpcError):
+            await self._router.Cancel(leaving, timeout=_CANCEL_S)
 
     async def _followed(
         self, request_id: str, progress: Progress, span: traces.Span = None

@@ -26,7 +26,7 @@ from kev.v1 import frame_pb2 as kev_dot_v1_dot_frame__pb2
 from kev.v1 import question_pb2 as kev_dot_v1_dot_question__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13kev/v1/router.proto\x12\x06kev.v1\x1a\x12kev/v1/frame.proto\x1a\x15kev/v1/question.proto\"-\n\rSubmitRequest\x12\x1c\n\x05\x62\x61tch\x18\x01 \x01(\x0b\x32\r.kev.v1.Batch\"]\n\x0eSubmitResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05slots\x18\x02 \x01(\r\x12\x15\n\rrefused_slots\x18\x03 \x03(\r\x12\x11\n\tduplicate\x18\x04 \x01(\x08\";\n\nAskRequest\x12\x1c\n\x05\x62\x61tch\x18\x01 \x01(\x0b\x32\r.kev.v1.Batch\x12\x0f\n\x07grouped\x18\x02 \x01(\x08\"H\n\x0b\x41skResponse\x12\x1c\n\x05\x66rame\x18\x01 \x01(\x0b\x32\r.kev.v1.Frame\x12\x1b\n\x04more\x18\x02 \x03(\x0b\x32\r.kev.v1.Frame\"2\n\rCancelRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05slots\x18\x02 \x03(\r\")\n\x0e\x43\x61ncelResponse\x12\x17\n\x0f\x63\x61ncelled_slots\x18\x01 \x03(\r2\xb3\x01\n\rRouterService\x12\x37\n\x06Submit\x12\x15.kev.v1.SubmitRequest\x1a\x16.kev.v1.SubmitResponse\x12\x30\n\x03\x41sk\x12\x12.kev.v1.AskRequest\x1a\x13.kev.v1.AskResponse0\x01\x12\x37\n\x06\x43\x61ncel\x12\x15.kev.v1.CancelRequest\x1a\x16.kev.v1.CancelResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13kev/v1/router.proto\x12\x06kev.v1\x1a\x12kev/v1/frame.proto\x1a\x15kev/v1/question.proto\"-\n\rSubmitRequest\x12\x1c\n\x05\x62\x61tch\x18\x01 \x01(\x0b\x32\r.kev.v1.Batch\"]\n\x0eSubmitResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05slots\x18\x02 \x01(\r\x12\x15\n\rrefused_slots\x18\x03 \x03(\r\x12\x11\n\tduplicate\x18\x04 \x01(\x08\"\x81\x01\n\nAskRequest\x12\x1c\n\x05\x62\x61tch\x18\x01 \x01(\x0b\x32\r.kev.v1.Batch\x12\x0f\n\x07grouped\x18\x02 \x01(\x08\x12\x0f\n\x07keep_ms\x18\x03 \x01(\r\x12\x0e\n\x06\x61sk_id\x18\x04 \x01(\t\x12#\n\x06resume\x18\x05 \x03(\x0b\x32\x13.kev.v1.ResumePoint\"H\n\x0b\x41skResponse\x12\x1c\n\x05\x66rame\x18\x01 \x01(\x0b\x32\r.kev.v1.Frame\x12\x1b\n\x04more\x18\x02 \x03(\x0b\x32\r.kev.v1.Frame\"B\n\rCancelRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05slots\x18\x02 \x03(\r\x12\x0e\n\x06\x61sk_id\x18\x03 \x01(\t\")\n\x0e\x43\x61ncelResponse\x12\x17\n\x0f\x63\x61ncelled_slots\x18\x01 \x03(\r2\xb3\x01\n\rRouterService\x12\x37\n\x06Submit\x12\x15.kev.v1.SubmitRequest\x1a\x16.kev.v1.SubmitResponse\x12\x30\n\x03\x41sk\x12\x12.kev.v1.AskRequest\x1a\x13.kev.v1.AskResponse0\x01\x12\x37\n\x06\x43\x61ncel\x12\x15.kev.v1.CancelRequest\x1a\x16.kev.v1.CancelResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,14 +37,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUBMITREQUEST']._serialized_end=119
   _globals['_SUBMITRESPONSE']._serialized_start=121
   _globals['_SUBMITRESPONSE']._serialized_end=214
-  _globals['_ASKREQUEST']._serialized_start=216
-  _globals['_ASKREQUEST']._serialized_end=275
-  _globals['_ASKRESPONSE']._serialized_start=277
-  _globals['_ASKRESPONSE']._serialized_end=349
-  _globals['_CANCELREQUEST']._serialized_start=351
-  _globals['_CANCELREQUEST']._serialized_end=401
-  _globals['_CANCELRESPONSE']._serialized_start=403
-  _globals['_CANCELRESPONSE']._serialized_end=444
-  _globals['_ROUTERSERVICE']._serialized_start=447
-  _globals['_ROUTERSERVICE']._serialized_end=626
+  _globals['_ASKREQUEST']._serialized_start=217
+  _globals['_ASKREQUEST']._serialized_end=346
+  _globals['_ASKRESPONSE']._serialized_start=348
+  _globals['_ASKRESPONSE']._serialized_end=420
+  _globals['_CANCELREQUEST']._serialized_start=422
+  _globals['_CANCELREQUEST']._serialized_end=488
+  _globals['_CANCELRESPONSE']._serialized_start=490
+  _globals['_CANCELRESPONSE']._serialized_end=531
+  _globals['_ROUTERSERVICE']._serialized_start=534
+  _globals['_ROUTERSERVICE']._serialized_end=713
 # @@protoc_insertion_point(module_scope)

@@ -27,12 +27,18 @@ class SubmitResponse(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., slots: _Optional[int] = ..., refused_slots: _Optional[_Iterable[int]] = ..., duplicate: _Optional[bool] = ...) -> None: ...
 
 class AskRequest(_message.Message):
-    __slots__ = ("batch", "grouped")
+    __slots__ = ("batch", "grouped", "keep_ms", "ask_id", "resume")
     BATCH_FIELD_NUMBER: _ClassVar[int]
     GROUPED_FIELD_NUMBER: _ClassVar[int]
+    KEEP_MS_FIELD_NUMBER: _ClassVar[int]
+    ASK_ID_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
     batch: _question_pb2.Batch
     grouped: bool
-    def __init__(self, batch: _Optional[_Union[_question_pb2.Batch, _Mapping]] = ..., grouped: _Optional[bool] = ...) -> None: ...
+    keep_ms: int
+    ask_id: str
+    resume: _containers.RepeatedCompositeFieldContainer[_frame_pb2.ResumePoint]
+    def __init__(self, batch: _Optional[_Union[_question_pb2.Batch, _Mapping]] = ..., grouped: _Optional[bool] = ..., keep_ms: _Optional[int] = ..., ask_id: _Optional[str] = ..., resume: _Optional[_Iterable[_Union[_frame_pb2.ResumePoint, _Mapping]]] = ...) -> None: ...
 
 class AskResponse(_message.Message):
     __slots__ = ("frame", "more")
@@ -43,12 +49,14 @@ class AskResponse(_message.Message):
     def __init__(self, frame: _Optional[_Union[_frame_pb2.Frame, _Mapping]] = ..., more: _Optional[_Iterable[_Union[_frame_pb2.Frame, _Mapping]]] = ...) -> None: ...
 
 class CancelRequest(_message.Message):
-    __slots__ = ("request_id", "slots")
+    __slots__ = ("request_id", "slots", "ask_id")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
+    ASK_ID_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     slots: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, request_id: _Optional[str] = ..., slots: _Optional[_Iterable[int]] = ...) -> None: ...
+    ask_id: str
+    def __init__(self, request_id: _Optional[str] = ..., slots: _Optional[_Iterable[int]] = ..., ask_id: _Optional[str] = ...) -> None: ...
 
 class CancelResponse(_message.Message):
     __slots__ = ("cancelled_slots",)

@@ -64,7 +64,8 @@ class RouterServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Ask(self, request, context):
-        """Submit, then the stream of the answers. Leaving the call cancels what is unfinished.
+        """Submit, then the stream of the answers. Leaving the call cancels what is unfinished, unless
+        another Ask of the same request is there, at the same router.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -107,15 +107,17 @@ class Door(router_pb2_grpc.RouterServiceServicer):
         return router_pb2.SubmitResponse(request_id=request_id, slots=len(batch.questions))
 
     async def Ask(self, request: Any, context: Any) -> Any:
-        batch = batch_from(request.batch, "")
-        request_id = await self._accept(batch)
-        call = self.stub.Stream(aggregator_pb2.StreamRequest(request_id=request_id))
+        request_id = request.batch.request_id
+        if not request.resume:
+            request_id = await self._accept(batch_from(request.batch, ""))
+        call = self.stub.Stream(aggregator_pb2.StreamRequest(request_id=request_id, resume=request.resume))
         count = 0
         try:
             async for reply in call:
                 yield router_pb2.AskResponse(frame=reply.frame)
                 count += 1
                 if count == self.cut_ask_after:
+                    self.cut_ask_after = -1
                     await context.abort(_unavailable(), "the router went away")
         except BaseException:
             self.left.append(request_id)

@@ -6,6 +6,7 @@ import asyncio
 import random
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,13 +18,14 @@ from aggregator_svc.aggregator import Aggregator
 from aggregator_svc.service import SERVICE, AggregatorServicer
 from kev.bus.memory import MemoryBus
 from kev.bus.settings import BusSettings
+from kev.client import AsyncClient
 from kev.domain.errors import AlreadyUsed, BusUnavailable, InvalidArgument, KevError, NotFound, Overloaded
 from kev.domain.ids import rid_of
 from kev.domain.question import Priority
 from kev.domain.result import Frame
 from kev.tokens.model_files import resolve_model
 from kev.tokens.tokenizer import Tokenizer
-from kev.v1 import aggregator_pb2_grpc, router_pb2, router_pb2_grpc
+from kev.v1 import aggregator_pb2_grpc, frame_pb2, question_pb2, router_pb2, router_pb2_grpc
 from kev.wire.question import batch_to
 from kev.wire.result import frame_from
 from kev.wire.serving import GrpcHost, open_channel
@@ -63,10 +65,12 @@ class Lab:
         self.router = Router(self.bus, self.settings, self.tokenizer, rng=random.Random(1), poll_s=0.05, hurry_s=0.01)
         await self.router.start()
         self.host = GrpcHost("127.0.0.1:0", [NAME])
+        self.servicer = RouterServicer(self.router, self.to_aggregator)
         router_pb2_grpc.add_RouterServiceServicer_to_server(  # type: ignore[no-untyped-call]
-            RouterServicer(self.router, self.to_aggregator), self.host.server
+            self.servicer, self.host.server
         )
-        self.channel = open_channel(await self.host.start())
+        self.address = await self.host.start()
+        self.channel = open_channel(self.address)
         self.stub = router_pb2_grpc.RouterServiceStub(self.channel)  # type: ignore[no-untyped-call]
         return self
 
@@ -137,6 +141,161 @@ async def test_leaving_ask_cancels_what_is_open(lab: Lab) -> None:
     await until(lambda: hints)
     statuses = sorted([str(await lab.status(slot)) for slot in range(3)])
     assert statuses == ["answered", "cancelled", "cancelled"]
+
+
+def _staying(lab: Lab, ask_id: str, keep_ms: int = 60_000, **fields: Any) -> Any:
+    request = router_pb2.AskRequest(batch=batch_to(many(2)), ask_id=ask_id, keep_ms=keep_ms, **fields)
+    return lab.stub.Ask(request)
+
+
+async def _left(call: Any) -> None:
+    """Leaves a call, as a lost connection does."""
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call.read()
+
+
+async def _to_its_end(call: Any) -> None:
+    while await call.read() is not grpc.aio.EOF:
+        pass
+
+
+def _callers(lab: Lab) -> int:
+    return sum(there.total() for there in lab.servicer._attendance._there.values())
+
+
+async def _open(lab: Lab) -> None:
+    """Waits until the first slot of the two is answered, so that the request stands."""
+    await _comes(lambda: answer_one(lab.bus))
+
+
+async def test_the_first_of_two_asks_to_leave_ends_nothing(lab: Lab) -> None:
+    first, second = _ask(lab, many(2)), _ask(lab, many(2))
+    await _open(lab)
+    assert (await second.read()).frame.request_id == "r1"
+    await _left(first)
+    await until(lambda: _callers(lab) == 1)
+    await answer_one(lab.bus)
+    await _to_its_end(second)
+    assert [await lab.status(slot) for slot in range(2)] == ["answered", "answered"]
+    await until(lambda: len(lab.servicer._attendance) == 0)
+
+
+async def test_the_last_of_two_asks_to_leave_ends_the_request(lab: Lab) -> None:
+    first, second = _ask(lab, many(2)), _ask(lab, many(2))
+    await _open(lab)
+    await second.read()
+    await _left(first)
+    await _left(second)
+    await _comes(lambda: lab.status(1))
+    assert sorted([str(await lab.status(slot)) for slot in range(2)]) == ["answered", "cancelled"]
+
+
+async def test_a_caller_whose_connection_was_lost_may_come_back(lab: Lab) -> None:
+    call = _staying(lab, "mine")
+    await _open(lab)
+    await call.read()
+    await _left(call)
+    await until(lambda: lab.servicer._attendance._kept)
+    points = [frame_pb2.ResumePoint(slot=0, attempt=0, text_offset=0)]
+    named = question_pb2.Batch(request_id="r1")
+    again = lab.stub.Ask(router_pb2.AskRequest(batch=named, ask_id="mine", keep_ms=60_000, resume=points))
+    await again.read()
+    await answer_one(lab.bus)
+    await _to_its_end(again)
+    assert [await lab.status(slot) for slot in range(2)] == ["answered", "answered"]
+
+
+@pytest.mark.parametrize("said", [True, False])
+async def test_a_caller_that_does_not_come_back_ends_its_slots(lab: Lab, said: bool) -> None:
+    call = _staying(lab, "mine", 60_000 if said else 20)
+    await _open(lab)
+    await call.read()
+    await _left(call)
+    if said:
+        await lab.stub.Cancel(router_pb2.CancelRequest(request_id="r1", ask_id="mine"))
+    await _comes(lambda: lab.status(1))
+    assert sorted([str(await lab.status(slot)) for slot in range(2)]) == ["answered", "cancelled"]
+    await until(lambda: len(lab.servicer._attendance) == 0)
+
+
+async def test_who_is_not_there_cannot_leave_for_another(lab: Lab) -> None:
+    await _submit(lab, many(2))
+    reply = await lab.stub.Cancel(router_pb2.CancelRequest(request_id="r1", ask_id="stranger"))
+    assert not reply.cancelled_slots
+    assert [await lab.status(slot) for slot in range(2)] == [None, None]
+
+
+class Wire:
+    """A connection to a service that can be cut, as a network does."""
+
+    def __init__(self, address: str) -> None:
+        self._host, _, port = address.rpartition(":")
+        self._port = int(port)
+        self._writers: set[asyncio.StreamWriter] = set()
+        self.connections = 0
+
+    async def __aenter__(self) -> Wire:
+        self._server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
+        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        self.cut()
+
+    def cut(self) -> None:
+        for writer in tuple(self._writers):
+            writer.transport.abort()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        from_service, to_service = await asyncio.open_connection(self._host, self._port)
+        self._writers |= {writer, to_service}
+        ways = (self._pump(reader, to_service), self._pump(from_service, writer))
+        await asyncio.gather(*ways, return_exceptions=True)
+        self._writers -= {writer, to_service}
+
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        while data := await source.read(65536):
+            sink.write(data)
+        sink.close()
+
+
+async def test_an_ask_of_the_client_survives_a_lost_connection(lab: Lab) -> None:
+    async with Wire(lab.address) as wire, AsyncClient(wire.address) as client:
+        frames = client.ask(["Why?", "How?"], request_id="r1")
+        first = asyncio.ensure_future(anext(frames))
+        await _open(lab)
+        await first
+        wire.cut()
+        rest = asyncio.ensure_future(_collected(frames))
+        await until(lambda: wire.connections == 2 and _callers(lab) == 1 and not lab.servicer._attendance._kept)
+        await answer_one(lab.bus)
+        assert [frame.slot for frame in await rest if frame.result is not None]
+    assert [await lab.status(slot) for slot in range(2)] == ["answered", "answered"]
+    assert len(lab.servicer._attendance) == 0
+
+
+async def _collected(frames: Any) -> list[Any]:
+    return [frame async for frame in frames]
+
+
+async def test_a_client_that_leaves_is_not_waited_for(lab: Lab) -> None:
+    async with AsyncClient(lab.address) as client:
+        async with aclosing(client.ask(["Why?", "How?"], request_id="r1")) as frames:
+            first = asyncio.ensure_future(anext(frames))
+            await _open(lab)
+            await first
+        assert len(lab.servicer._attendance._kept) == 0
+        statuses = [await lab.status(slot) for slot in range(2)]
+    assert sorted(map(str, statuses)) == ["answered", "cancelled"]
+
+
+async def test_a_request_is_not_kept_for_ever(lab: Lab) -> None:
+    error = await _error(_staying(lab, "mine", 60_001).read())
+    assert isinstance(error, InvalidArgument)
+    assert error.field == "keep_ms"
 
 
 async def test_leaving_ask_while_it_waits_for_room_leaves_no_waiter(lab: Lab) -> None:

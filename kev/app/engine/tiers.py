@@ -13,10 +13,12 @@ from inference_svc.worker import Worker
 from kev.bus.memory.bus import MemoryBus
 from kev.config.load import ConfigError
 from kev.config.settings import Mode, Settings
+from kev.domain.ids import new_request_id, rid_of
 from kev.domain.question import Batch
 from kev.domain.result import Frame, ResumePoint, SlotResult, Submitted
 from kev.telemetry import traces
 from kev.wire.bus_settings import bus_settings
+from router_svc.attendance import Attendance, Left
 from router_svc.router import Router
 
 TENANT = ""
@@ -52,6 +54,7 @@ class Tiers:
         )
         self.aggregator = Aggregator(self.bus, settings)
         self._running: asyncio.Task[None] | None = None
+        self._attendance = Attendance()
         self._leaving: set[asyncio.Task[Submitted]] = set()
 
     async def start(self) -> None:
@@ -83,6 +86,9 @@ class Tiers:
         span = traces.begin("ask")
         with traces.under(span):
             submitting = asyncio.create_task(self.router.submit(batch, stands=stands.set_result))
+        # A request that names itself may be asked for twice; the first to leave must not end it for the other.
+        rid = rid_of(TENANT, batch.request_id or new_request_id())
+        self._attendance.enter(rid, "")
         ended = False
         try:
             first: set[asyncio.Future[Submitted]] = {submitting, stands}
@@ -96,7 +102,8 @@ class Tiers:
             ended = True
         finally:
             traces.end(span, sys.exception())
-            if ended:
+            left = self._attendance.leave(rid, "")
+            if ended or left is Left.OTHERS:
                 self._let_finish(submitting)
             else:
                 await asyncio.shield(asyncio.ensure_future(self._give_up(submitting, stands)))

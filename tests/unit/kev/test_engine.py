@@ -300,3 +300,12 @@ def test_bad_settings_and_a_missing_model_are_told(tmp_path: Path) -> None:
         Engine.from_config(tmp_path / "absent.yaml")
     with pytest.raises(ModelUnusable, match=r"core\.model_path: '/no/model' does not exist"):
         Engine.from_config(None, {"core.model_path": "/no/model"})
+
+
+def test_the_first_of_two_asks_to_leave_ends_nothing(engine: Engine) -> None:
+    first, second = (engine.ask(f"A {SLEEPY} story.", max_tokens=200, request_id="twice") for _ in range(2))
+    next(first)
+    next(second)
+    first.close()
+    ends = [frame.result for frame in second if frame.result is not None]
+    assert [result.status for result in ends] == ["answered"]
