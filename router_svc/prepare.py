@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import itemgetter
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from router_svc import budget, savings
 from router_svc.admission import Limits, Refusal, check_question
 from router_svc.around import ALONE, Around
 from router_svc.assign import NO_BUCKET
+from router_svc.longest import Longest
 from router_svc.normalise import clean, has_content, normalise
 from router_svc.strategies import Bucketing
 
@@ -70,6 +72,7 @@ class Preparer:
         self._tokenizer = tokenizer
         self._limits = limits
         self._bucketing = bucketing
+        self._longest = Longest(settings.core.max_context, tokenizer.longest_piece)
         self._per_thread = threading.local()
         # One chat format now: a template that cannot be used stops the router at its start.
         self._per_thread.chat = _first_chat(settings, tokenizer)
@@ -125,6 +128,9 @@ class Preparer:
             return found
         pool, lead = found
         messages, routing_text, readable = self._texts(question)
+        warnings = self._shortened(question, messages)
+        if isinstance(warnings, Refusal):
+            return warnings
         try:
             prompt = self._chat().render_behind(messages, lead)
         except ValueError as error:  # the model's template does not take these messages
@@ -132,7 +138,8 @@ class Preparer:
         ready = self._within_budget(question, prompt, pool, readable)
         if isinstance(ready, Refusal):
             return ready
-        return replace(ready, bucket=(bucketing or self._bucketing).bucket(question.routing_key, routing_text))
+        bucket = (bucketing or self._bucketing).bucket(question.routing_key, routing_text)
+        return replace(ready, bucket=bucket, warnings=(*warnings, *ready.warnings))
 
     def _prepare_some(
         self, questions: Sequence[Question], bucketing: Bucketing | None, around: Around
@@ -166,6 +173,22 @@ class Preparer:
         messages = [{"role": role, "content": clean(content)} for role, content in turns]
         messages[last]["content"] = asked.prompt_text
         return messages, asked.routing_text, has_content(asked.prompt_text)
+
+    def _shortened(self, question: Question, messages: list[dict[str, str]]) -> tuple[str, ...] | Refusal:
+        """Refuses what is far too long before it is tokenised, or cuts the question in ``messages`` if that was asked
+        for; the warnings."""
+        least = self._longest.least_tokens([message["content"] for message in messages])
+        if not least:
+            return ()
+        asked = max((message for message in enumerate(messages) if message[1]["role"] == "user"), key=itemgetter(0))[1]
+        others = [message["content"] for message in messages if message is not asked]
+        if not question.truncate or self._longest.least_tokens(others):
+            most = self._settings.core.max_context
+            return Refusal("too_long", f"the prompt has at least {least} tokens; max_context is {most}", least)
+        chars = len(asked["content"])
+        asked["content"] = self._longest.first(asked["content"])
+        kept = len(asked["content"])
+        return (f"length_warning: of the question's {chars} characters only the first {kept} were looked at",)
 
     def _within_budget(
         self, question: Question, prompt: Prompt, pool: PoolInfo | None, readable: bool

@@ -15,6 +15,9 @@ from router_svc.semantic.codebook import Codebook
 from router_svc.semantic.salience import Salience
 from router_svc.semantic.table import Table
 
+_TELLING_CHARS = 10_000
+"""Where a long text's bucket goes by meaning, its beginning tells it: the rest would cost time and memory."""
+
 
 class Bucketing(Protocol):
     """A strategy."""
@@ -63,6 +66,7 @@ class SemanticHash:
         """See ``Bucketing``. A key of the caller's own is hashed as it is."""
         if routing_key:
             return stable_hash(routing_key) % self._buckets
+        routing_text = routing_text[:_TELLING_CHARS]
         if self._codebook is not None:
             return self._codebook.bucket(self._table.embed(routing_text))
         return stable_hash(self._salience.key(routing_text)) % self._buckets

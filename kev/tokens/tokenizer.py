@@ -16,6 +16,7 @@ class Tokenizer:
 
     Attributes:
         vocab_size: Number of token ids.
+        longest_piece: Most bytes that one token stands for.
         special: Text -> id of special tokens. Only a template or the model may use them, never a user's text.
         bos_id: Begin-of-text id, or None.
         adds_bos: Whether raw text is meant to begin with `bos_id`.
@@ -29,6 +30,7 @@ class Tokenizer:
         self._backends = (vocabulary.backend_inner, vocabulary.backend)
         self._pieces = vocabulary.pieces
         self.vocab_size = len(vocabulary.pieces)
+        self.longest_piece = max(1, max(map(len, vocabulary.pieces), default=1))
         self.special = dict(vocabulary.special)
         self.bos_id = vocabulary.bos_id
         self.adds_bos = vocabulary.adds_bos

@@ -7,14 +7,18 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from router_lab import settings_with
 
 from kev.config.source import ConfigError
-from kev.domain.question import Isolation, Question
+from kev.domain.question import Isolation, Message, Question
 from kev.tokens.tokenizer import Tokenizer
 from router_svc.admission import Limits, Refusal
 from router_svc.around import Around
-from router_svc.prepare import Preparer, Ready
+from router_svc.longest import Longest
+from router_svc.normalise import clean
+from router_svc.prepare import Preparer, Ready, limits_of
 from router_svc.strategies import Bucketing, bucketing
 
 
@@ -61,3 +65,42 @@ def test_a_system_prompt_that_fills_the_context_stops_the_start(tokenizer: Token
         ConfigError, match=r"core\.system_prompt: its 6\d tokens leave no room.*core\.max_context is 64"
     ):
         Preparer(settings, tokenizer, limits, bucketing(settings.router))
+
+
+@pytest.fixture(scope="module")
+def small(tokenizer: Tokenizer) -> Iterator[Preparer]:
+    settings = settings_with(core__max_context=64, router__default_max_tokens=8)
+    preparer = Preparer(settings, tokenizer, limits_of(settings, tokenizer), bucketing(settings.router))
+    yield preparer
+    preparer.close()
+
+
+def test_what_is_far_too_long_is_refused_before_it_is_tokenised(
+    small: Preparer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(small._chat(), "render_behind", None)
+    refused = small.prepare(Question(text="a b " * 200_000))
+    assert isinstance(refused, Refusal)
+    assert refused.reason == "too_long"
+    assert "at least 9876 tokens; max_context is 64" in refused.detail
+    before = Message("assistant", "x " * 200_000)
+    conversation = Question(messages=(Message("user", "Hi"), before, Message("user", "So?")), truncate=True)
+    assert isinstance(small.prepare(conversation), Refusal)
+
+
+def test_a_question_to_be_cut_is_cut_before_it_is_tokenised_and_says_so(small: Preparer) -> None:
+    long = small.prepare(Question(text="word " * 100_000, truncate=True))
+    short = small.prepare(Question(text="word " * 2_000, truncate=True))
+    assert isinstance(long, Ready)
+    assert isinstance(short, Ready)
+    assert long.prompt == short.prompt
+    assert long.warnings[0].startswith("length_warning: of the question's 499999 characters only the first ")
+
+
+@given(text=st.text(max_size=200), most=st.integers(2, 40))
+def test_the_bound_never_names_more_tokens_than_there_are(tokenizer: Tokenizer, text: str, most: int) -> None:
+    longest = Longest(most, tokenizer.longest_piece)
+    text = clean(text)
+    tokens = len(tokenizer.encode_text(text))
+    assert longest.least_tokens([text]) <= tokens
+    assert text.startswith(longest.first(text))
