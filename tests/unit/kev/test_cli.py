@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -195,3 +197,17 @@ def test_wrong_usage_is_exit_code_2(kev: Invoke) -> None:
 
 def test_version_is_printed(kev: Invoke) -> None:
     assert kev("version").stdout.startswith("kev ")
+
+
+def test_ctrl_c_while_modules_are_read_leaves_no_traceback() -> None:
+    """Stands in for the moment: reading one of the command's modules raises what Ctrl-C raises."""
+    code = (
+        "import sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'kev.app.cli.ask': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        "import kev.app.cli.main\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "")
