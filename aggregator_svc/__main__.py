@@ -11,7 +11,15 @@ from kev.bus.nats import NatsBus, TopologyMismatch
 from kev.config.settings import Settings
 from kev.v1.aggregator_pb2_grpc import add_AggregatorServiceServicer_to_server
 from kev.wire.bus_settings import bus_settings
-from kev.wire.serving import GrpcHost, forever, run_service, say_ready, serve_metrics, settings_from_command_line
+from kev.wire.serving import (
+    GrpcHost,
+    forever,
+    run_service,
+    say_ready,
+    serve_metrics,
+    settings_from_command_line,
+    tenants_of,
+)
 
 DRAIN_S = 5.0
 """How long streams may go on after SIGTERM; then they are told to resume elsewhere."""
@@ -21,11 +29,12 @@ _HEALTH_S = 0.5
 
 async def serve(settings: Settings) -> None:
     """Serves until cancelled, then drains: health NOT_SERVING, no new calls, running ones end or move on."""
+    tenant = tenants_of(settings.auth)
     bus = await NatsBus.connect(bus_settings(settings, "aggregator"))
     try:
         aggregator = Aggregator(bus, settings)
         host = GrpcHost(settings.aggregator.listen, [SERVICE])
-        add_AggregatorServiceServicer_to_server(AggregatorServicer(aggregator), host.server)  # type: ignore[no-untyped-call]
+        add_AggregatorServiceServicer_to_server(AggregatorServicer(aggregator, tenant=tenant), host.server)  # type: ignore[no-untyped-call]
         address = await host.start()
         metrics = serve_metrics(settings.metrics)
         health = asyncio.create_task(_follow_health(bus, host))

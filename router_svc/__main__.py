@@ -23,6 +23,7 @@ from kev.wire.serving import (
     say_ready,
     serve_metrics,
     settings_from_command_line,
+    tenants_of,
 )
 from router_svc.context_service import NAME as CONTEXTS
 from router_svc.context_service import ContextServicer
@@ -38,14 +39,15 @@ AGGREGATOR = "kev.v1.AggregatorService"
 
 async def serve(settings: Settings) -> None:
     """Serves until cancelled, then drains: health NOT_SERVING, no new calls, running ones end."""
+    tenant = tenants_of(settings.auth)
     tokenizer = await asyncio.to_thread(_tokenizer, settings)
     bus = await NatsBus.connect(bus_settings(settings, "router"))
     try:
         router = Router(bus, settings, tokenizer)
         host = GrpcHost(settings.router.listen, [NAME, CONTEXTS, AGGREGATOR])
         async with open_channel(settings.router.aggregator) as aggregator:
-            add_RouterServiceServicer_to_server(RouterServicer(router, aggregator), host.server)  # type: ignore[no-untyped-call]
-            add_ContextServiceServicer_to_server(ContextServicer(router.contexts), host.server)  # type: ignore[no-untyped-call]
+            add_RouterServiceServicer_to_server(RouterServicer(router, aggregator, tenant), host.server)  # type: ignore[no-untyped-call]
+            add_ContextServiceServicer_to_server(ContextServicer(router.contexts, tenant), host.server)  # type: ignore[no-untyped-call]
             add_AggregatorServiceServicer_to_server(RelayAggregator(aggregator), host.server)  # type: ignore[no-untyped-call]
             address = await host.start()
             metrics = serve_metrics(settings.metrics)

@@ -20,7 +20,7 @@ from kev.telemetry.logs import about
 from kev.v1 import aggregator_pb2, aggregator_pb2_grpc, router_pb2, router_pb2_grpc
 from kev.wire.question import batch_from
 from kev.wire.relay import passed_on
-from kev.wire.serving import tenant_of, time_left
+from kev.wire.serving import Tenant, tenant_of, time_left
 from router_svc.attendance import Attendance, Left
 from router_svc.router import Router, wall_ms
 from router_svc.tasks import ended
@@ -37,17 +37,19 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
 
     Args:
         aggregator: Channel to the aggregator whose stream ``Ask`` relays.
+        tenant: Who calls.
     """
 
-    def __init__(self, router: Router, aggregator: grpc.aio.Channel) -> None:
+    def __init__(self, router: Router, aggregator: grpc.aio.Channel, tenant: Tenant = tenant_of) -> None:
         self._router = router
         self._attendance = Attendance()
+        self._tenant = tenant
         self._aggregator = aggregator_pb2_grpc.AggregatorServiceStub(aggregator)  # type: ignore[no-untyped-call]
 
     async def Submit(self, request: router_pb2.SubmitRequest, context: Context) -> router_pb2.SubmitResponse:  # noqa: N802
         """Accepts a batch. It runs on when the caller leaves."""
         with traces.span("submit", traces.parent_in(context.invocation_metadata())):
-            submitted = await self._router.submit(batch_from(request.batch, tenant_of(context)))
+            submitted = await self._router.submit(batch_from(request.batch, self._tenant(context)))
         return router_pb2.SubmitResponse(
             request_id=submitted.request_id,
             slots=submitted.slots,
@@ -59,7 +61,7 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
         self, request: router_pb2.AskRequest, context: Context
     ) -> AsyncIterator[router_pb2.AskResponse]:
         """Accepts a batch and relays its stream. When the last caller leaves, what is unfinished is cancelled."""
-        batch = _named(batch_from(request.batch, tenant_of(context)))
+        batch = _named(batch_from(request.batch, self._tenant(context)))
         caller = _Caller(request, batch)
         left = time_left(context)
         latest_ms = None if left is None else wall_ms() + int(left * 1000)
@@ -90,7 +92,7 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
         """Ends open slots as cancelled."""
         if not is_request_id(request.request_id):
             raise InvalidArgument("request_id", REQUEST_ID_ALLOWED)
-        tenant = tenant_of(context)
+        tenant = self._tenant(context)
         if not request.ask_id:
             slots = await self._router.cancel(tenant, request.request_id, tuple(request.slots))
         elif self._attendance.leaves(rid_of(tenant, request.request_id), request.ask_id):

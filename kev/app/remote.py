@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncGenerator, Iterable, Sequence
+from typing import Self
 
 from kev.app.health import is_serving
 from kev.client import AsyncClient
+from kev.domain.context import Context
+from kev.domain.errors import InvalidArgument, Unauthenticated
 from kev.domain.question import Batch
 from kev.domain.result import Frame, ResumePoint, SlotResult
+from kev.domain.tenants import UNKNOWN, key_in
 from kev.wire.options import open_channel
 
 
@@ -15,7 +20,7 @@ class Remote:
     """A ``kev.app.backend.Backend`` over ``AsyncClient``. Belongs to one event loop.
 
     Args:
-        address: ``host:port`` of the router.
+        address: ``host:port`` of the router. The environment's API key is used, until ``calling``.
     """
 
     def __init__(self, address: str) -> None:
@@ -31,6 +36,7 @@ class Remote:
             max_parallel=batch.max_parallel,
             request_id=batch.request_id,
             strategy=batch.strategy,
+            prefix=batch.prefix,
         )
 
     def stream(self, request_id: str, resume: Iterable[ResumePoint] = ()) -> AsyncGenerator[Frame, None]:
@@ -44,6 +50,27 @@ class Remote:
     async def cancel(self, request_id: str, slots: Sequence[int] = ()) -> tuple[int, ...]:
         """See ``AsyncClient.cancel``."""
         return await self._client.cancel(request_id, slots)
+
+    async def create_context(self, name: str, text: str, ttl_ms: int | None = None) -> Context:
+        """See ``AsyncClient.create_context``."""
+        return await self._client.create_context(name, text, ttl_ms)
+
+    async def contexts(self) -> list[Context]:
+        """See ``AsyncClient.contexts``."""
+        return await self._client.contexts()
+
+    async def delete_context(self, name: str) -> None:
+        """See ``AsyncClient.delete_context``."""
+        await self._client.delete_context(name)
+
+    def calling(self, authorization: str) -> Self:
+        """The caller's own key goes to the cluster, never this process's."""
+        other = copy.copy(self)
+        try:
+            other._client = self._client.calling_as(key_in(authorization))
+        except InvalidArgument:
+            raise Unauthenticated(UNKNOWN) from None
+        return other
 
     async def healthy(self) -> bool:
         """Whether the router says that it serves."""

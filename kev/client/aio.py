@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import itertools
+import os
 import random
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
@@ -13,14 +15,16 @@ from typing import Any, Self, Unpack
 import grpc
 
 from kev.client import fields
+from kev.client.contexts import ContextCalls
 from kev.client.progress import Progress
 from kev.client.queries import Limits, Queries, batch_of
 from kev.domain.errors import BusUnavailable, KevError, Overloaded
 from kev.domain.ids import new_request_id
 from kev.domain.question import Batch
 from kev.domain.result import Frame, ResumePoint, SlotResult
+from kev.domain.tenants import checked_key, header_of
 from kev.telemetry import traces
-from kev.v1 import aggregator_pb2, aggregator_pb2_grpc, question_pb2, router_pb2, router_pb2_grpc
+from kev.v1 import aggregator_pb2, aggregator_pb2_grpc, context_pb2_grpc, question_pb2, router_pb2, router_pb2_grpc
 from kev.wire.options import open_channel
 from kev.wire.question import batch_to
 from kev.wire.result import frames_from, result_from, resume_to
@@ -35,9 +39,10 @@ _CANCEL_S = 5.0
 KEEP_MS = 3000
 """How long the router waits for this client after a lost connection, before it cancels an Ask."""
 _REPLY_S = 10.0
+KEY_VARIABLE = "KEV_API_KEY"
 
 
-class AsyncClient:
+class AsyncClient(ContextCalls):
     """Asks a running cluster, over gRPC. Use it in one event loop; close it at the end.
 
     Args:
@@ -46,12 +51,22 @@ class AsyncClient:
         retries: How often a submit that found no room, or no service, is
             tried again, after the time that the service named. Safe: the
             request id keeps a batch from running twice.
+        api_key: Says which tenant calls; None takes the environment's ``KEV_API_KEY``. Never shown.
     """
 
-    def __init__(self, address: str, *, aggregator: str | None = None, retries: int = 0) -> None:
+    def __init__(
+        self, address: str, *, aggregator: str | None = None, retries: int = 0, api_key: str | None = None
+    ) -> None:
+        self._authorization = header_of(checked_key(os.environ.get(KEY_VARIABLE, "") if api_key is None else api_key))
         self._addresses = (address, aggregator or address)
         self._retries = retries
         self._channels: dict[str, grpc.aio.Channel] = {}
+
+    def calling_as(self, api_key: str) -> Self:
+        """The same client with another key (empty for none), over the same connections."""
+        other = copy.copy(self)
+        other._authorization = header_of(checked_key(api_key))
+        return other
 
     async def __aenter__(self) -> Self:
         return self
@@ -75,6 +90,7 @@ class AsyncClient:
         max_parallel: int | None = None,
         request_id: str = "",
         strategy: str | None = None,
+        prefix: str | None = None,
         **limits: Unpack[Limits],
     ) -> str:
         """Submits a batch; it runs on when the client leaves.
@@ -87,6 +103,7 @@ class AsyncClient:
             request_id: For idempotence; empty draws one.
             strategy: ``round_robin``, ``consistent_hash``, ``semantic_hash`` or ``length_aware``; None takes the
                 deployment's.
+            prefix: Text that stands before every question, as a system message.
             limits: For the queries that name none of their own.
 
         Returns:
@@ -104,11 +121,12 @@ class AsyncClient:
             max_parallel=max_parallel,
             request_id=request_id or new_request_id(),
             strategy=strategy,
+            prefix=prefix,
             **limits,
         )
         request = router_pb2.SubmitRequest(batch=batch_to(batch))
         with traces.span("client submit", request_id=batch.request_id) as span:
-            reply = await self._retried(lambda: self._router.Submit(request, metadata=traces.metadata(span)))
+            reply = await self._retried(lambda: self._router.Submit(request, metadata=self._told(span)))
         return str(reply.request_id)
 
     async def wait(self, request_id: str, timeout: float | None = None) -> list[SlotResult]:
@@ -147,6 +165,7 @@ class AsyncClient:
         max_parallel: int | None = None,
         request_id: str = "",
         strategy: str | None = None,
+        prefix: str | None = None,
         **limits: Unpack[Limits],
     ) -> AsyncGenerator[Frame, None]:
         """Submits a batch and streams its answers. Leaving the iterator cancels
@@ -159,6 +178,7 @@ class AsyncClient:
             max_parallel=max_parallel,
             request_id=request_id or new_request_id(),
             strategy=strategy,
+            prefix=prefix,
             **limits,
         )
         span = traces.begin("client ask", request_id=batch.request_id)
@@ -192,7 +212,7 @@ class AsyncClient:
         """
         slots = [fields.whole("slots", slot, 0, fields.MAX_UINT32) for slot in slots]
         request = router_pb2.CancelRequest(request_id=request_id, slots=slots)
-        return tuple((await self._retried(lambda: self._router.Cancel(request))).cancelled_slots)
+        return tuple((await self._retried(lambda: self._router.Cancel(request, metadata=self._told()))).cancelled_slots)
 
     # -- inside --------------------------------------------------------------------
     async def _whole(self, batch: Batch, span: traces.Span) -> AsyncGenerator[Frame, None]:
@@ -238,7 +258,7 @@ class AsyncClient:
     def _ask_call(self, request: router_pb2.AskRequest, progress: Progress, failures: int, span: traces.Span) -> Any:
         """The first call, or the one that goes on: at the router, which keeps the request for its caller, and every
         other time at an aggregator that has an address of its own."""
-        metadata = traces.metadata(span)
+        metadata = self._told(span)
         if not progress.began:
             return self._router.Ask(request, metadata=metadata)
         request_id, points = request.batch.request_id, resume_to(progress.points())
@@ -259,7 +279,7 @@ class AsyncClient:
             return  # closed meanwhile
         leaving = router_pb2.CancelRequest(request_id=request.batch.request_id, ask_id=request.ask_id)
         with suppress(grpc.aio.AioRpcError):
-            await self._router.Cancel(leaving, timeout=_CANCEL_S)
+            await self._router.Cancel(leaving, timeout=_CANCEL_S, metadata=self._told())
 
     async def _followed(
         self, request_id: str, progress: Progress, span: traces.Span = None
@@ -268,7 +288,7 @@ class AsyncClient:
         while True:
             points = resume_to(progress.points())
             request = aggregator_pb2.StreamRequest(request_id=request_id, resume=points, grouped=True)
-            call = self._aggregator.Stream(request, metadata=traces.metadata(span))
+            call = self._aggregator.Stream(request, metadata=self._told(span))
             try:
                 async for reply in call:
                     failures = 0
@@ -301,9 +321,18 @@ class AsyncClient:
     async def _results(self, request_id: str, wait_s: float) -> aggregator_pb2.GetResultsResponse:
         request = aggregator_pb2.GetResultsRequest(request_id=request_id, wait_ms=int(wait_s * 1000))
         reply: aggregator_pb2.GetResultsResponse = await self._aggregator.GetResults(
-            request, timeout=wait_s + _REPLY_S, metadata=traces.metadata(None)
+            request, timeout=wait_s + _REPLY_S, metadata=self._told()
         )
         return reply
+
+    def _told(self, span: traces.Span | None = None) -> tuple[tuple[str, str], ...]:
+        """What goes along with a call: who calls, and its trace."""
+        who = (("authorization", self._authorization),) if self._authorization else ()
+        return (*who, *(traces.metadata(span) or ()))
+
+    @property
+    def _context_stub(self) -> Any:
+        return context_pb2_grpc.ContextServiceStub(self._channel(self._addresses[0]))  # type: ignore[no-untyped-call]
 
     @property
     def _router(self) -> Any:

@@ -143,6 +143,7 @@ CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "constraint": constraint,
     "priority": lambda field, value: one_of(field, value, tuple(Priority)),
     "routing_key": string,
+    "context_pool": string,
     "truncate": flag,
 }
 """The limits of a question, and how each is checked."""

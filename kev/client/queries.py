@@ -1,7 +1,7 @@
 """What callers may write as queries, turned into questions and batches.
 
-A query is a string, a mapping (``text`` or ``messages``, optional ``id`` and
-limits; other keys are ignored) or a ``Question``. Errors name the field.
+A query is a string, a mapping (``text`` or ``messages``, optional ``id``,
+``context_pool`` and limits, nothing else) or a ``Question``. Errors name the field.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ Query = str | Mapping[str, Any] | Question
 Queries = Query | Iterable[Query]
 """A batch, as a caller writes it; one query alone is a batch of one."""
 
+KEYS = ("text", "messages", "id", *fields.CHECKS)
+"""What a query may hold."""
 ROLES = ("system", "user", "assistant")
 
 
@@ -53,6 +55,7 @@ class Limits(TypedDict, total=False):
     logit_bias: Mapping[int, float] | None
     logprobs: int | None
     constraint: Constraint | Mapping[str, Any] | None
+    context_pool: str | None
     priority: str | None
     routing_key: str | None
     truncate: bool | None
@@ -83,6 +86,7 @@ def batch_of(
     request_id: str = "",
     tenant: str = "",
     strategy: str | None = None,
+    prefix: str | None = None,
     **defaults: Unpack[Limits],
 ) -> Batch:
     """The batch of a caller's queries; see ``questions_of`` and ``Batch``.
@@ -105,7 +109,17 @@ def batch_of(
         mode=_member(ResultMode, mode, "mode"),
         max_parallel=max_parallel,
         strategy=_member(Strategy, strategy, "strategy"),
+        prefix=_prefix(prefix),
     )
+
+
+def _prefix(value: str | None) -> str:
+    """The batch's prefix; empty for none."""
+    if value is None or value == "":
+        return ""
+    if not (text := fields.string("prefix", value)).strip():
+        raise InvalidArgument("prefix", "must hold text, or be left out")
+    return text
 
 
 def _listed(queries: Queries) -> list[Query]:
@@ -127,6 +141,8 @@ def _question(query: object, where: str, common: dict[str, Any]) -> Question:
 
 
 def _built(query: Mapping[str, Any], where: str, common: dict[str, Any]) -> Question:
+    if unknown := [key for key in query if key not in KEYS]:
+        raise InvalidArgument(f"{where}.{str(unknown[0])[:64]}", f"unknown key; allowed: {', '.join(KEYS)}")
     has_text, has_messages = query.get("text") is not None, query.get("messages") is not None
     if has_text == has_messages:
         raise InvalidArgument(where, f"must hold text or messages, {'not both' if has_text else 'it holds neither'}")

@@ -8,6 +8,7 @@ from typing import Self, Unpack
 from kev.client.aio import AsyncClient
 from kev.client.loop_thread import LoopThread
 from kev.client.queries import Limits, Queries
+from kev.domain.context import Context
 from kev.domain.result import Frame, ResumePoint, SlotResult
 
 
@@ -24,8 +25,10 @@ class Client:
     Arguments, results and errors of all methods are those of ``AsyncClient``.
     """
 
-    def __init__(self, address: str, *, aggregator: str | None = None, retries: int = 0) -> None:
-        self._client = AsyncClient(address, aggregator=aggregator, retries=retries)
+    def __init__(
+        self, address: str, *, aggregator: str | None = None, retries: int = 0, api_key: str | None = None
+    ) -> None:
+        self._client = AsyncClient(address, aggregator=aggregator, retries=retries, api_key=api_key)
         self._loop = LoopThread("kev-client")
 
     def __enter__(self) -> Self:
@@ -49,6 +52,7 @@ class Client:
         max_parallel: int | None = None,
         request_id: str = "",
         strategy: str | None = None,
+        prefix: str | None = None,
         **limits: Unpack[Limits],
     ) -> str:
         """Submits a batch; returns its request id."""
@@ -60,6 +64,7 @@ class Client:
                 max_parallel=max_parallel,
                 request_id=request_id,
                 strategy=strategy,
+                prefix=prefix,
                 **limits,
             )
         )
@@ -77,6 +82,7 @@ class Client:
         max_parallel: int | None = None,
         request_id: str = "",
         strategy: str | None = None,
+        prefix: str | None = None,
         **limits: Unpack[Limits],
     ) -> Generator[Frame, None, None]:
         """Submits a batch and streams its answers; leaving the iterator cancels what is unfinished."""
@@ -88,6 +94,7 @@ class Client:
                 max_parallel=max_parallel,
                 request_id=request_id,
                 strategy=strategy,
+                prefix=prefix,
                 **limits,
             )
         )
@@ -99,3 +106,15 @@ class Client:
     def cancel(self, request_id: str, slots: Sequence[int] = ()) -> tuple[int, ...]:
         """Ends open slots as cancelled; returns those that this call ended."""
         return self._loop.call(self._client.cancel(request_id, slots))
+
+    def create_context(self, name: str, text: str, ttl_ms: int | None = None) -> Context:
+        """Makes a context pool: a document that chosen questions read."""
+        return self._loop.call(self._client.create_context(name, text, ttl_ms))
+
+    def contexts(self) -> list[Context]:
+        """The tenant's context pools by name."""
+        return self._loop.call(self._client.contexts())
+
+    def delete_context(self, name: str) -> None:
+        """Ends a context pool: no new question may read it."""
+        self._loop.call(self._client.delete_context(name))

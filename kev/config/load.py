@@ -110,6 +110,6 @@ def _lines(error: ValidationError) -> Iterator[str]:
         path = ".".join(str(part) for part in problem["loc"])
         message = problem["msg"].removeprefix("Value error, ")
         given = problem.get("input")
-        secret = path in ("bus.password", "bus.url")
+        secret = path in ("bus.password", "bus.url") or path.startswith("auth.")
         got = f", got {given!r}" if isinstance(given, str | int | float | bool) and not secret else ""
         yield f"{path}: {message}{got}" if path else message

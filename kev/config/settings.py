@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     SecretStr,
@@ -284,6 +285,36 @@ class BusSection(Section):
     """Copies of every stream."""
 
 
+def listed_keys(given: Any) -> dict[str, tuple[SecretStr, ...]] | str:
+    """Tenant -> its keys, from a mapping of one key or a list of them; a string stays, as a file's path.
+
+    Raises:
+        ValueError: says what is allowed; no key is shown.
+    """
+    if isinstance(given, str):
+        return given
+    if not isinstance(given, dict):
+        raise ValueError("must map tenants to their keys, or name a file that does")
+    keys = {}
+    for tenant, its in given.items():
+        listed = [one.get_secret_value() if isinstance(one, SecretStr) else one for one in _as_list(its)]
+        if not isinstance(tenant, str) or not all(isinstance(key, str) for key in listed):
+            raise ValueError("must map tenants to a key, or to a list of keys, each a text")
+        keys[tenant] = tuple(SecretStr(key) for key in listed)
+    return keys
+
+
+def _as_list(given: Any) -> list[Any]:
+    return list(given) if isinstance(given, list | tuple) else [given]
+
+
+class AuthSettings(Section):
+    """``auth``: who may call."""
+
+    keys: Annotated[dict[str, tuple[SecretStr, ...]] | str, BeforeValidator(listed_keys)] = {}
+    """Tenant -> API key or list of keys (or ``sha256:`` and its hash), or a YAML file of that; empty asks nobody."""
+
+
 class HttpSettings(Section):
     """``http``: the door for plain HTTP."""
 
@@ -333,6 +364,7 @@ class Settings(Section):
     core: CoreSettings = CoreSettings()
     aggregator: AggregatorSettings = AggregatorSettings()
     bus: BusSection = BusSection()
+    auth: AuthSettings = AuthSettings()
     http: HttpSettings = HttpSettings()
     metrics: MetricsSettings = MetricsSettings()
     log: LogSettings = LogSettings()

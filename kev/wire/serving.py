@@ -20,13 +20,16 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from kev.config.keys import keyring_of
+from kev.config.settings import AuthSettings
+from kev.domain.tenants import ONE_TENANT
 from kev.wire.interceptor import ErrorInterceptor
 from kev.wire.options import SERVER_OPTIONS, open_channel
 from kev.wire.process import (
@@ -42,6 +45,7 @@ from kev.wire.process import (
 __all__ = [
     "GrpcHost",
     "StartError",
+    "Tenant",
     "forever",
     "open_channel",
     "read_ready",
@@ -50,14 +54,36 @@ __all__ = [
     "serve_metrics",
     "settings_from_command_line",
     "tenant_of",
+    "tenants_of",
     "time_left",
 ]
 
 
+Tenant = Callable[[grpc.aio.ServicerContext[Any, Any]], str]
+"""Finds the tenant of a call."""
+
+
 def tenant_of(context: grpc.aio.ServicerContext[Any, Any]) -> str:
-    """The caller's tenant. One for all until callers carry keys."""
+    """The tenant of every caller, where nobody needs a key."""
     del context
-    return ""
+    return ONE_TENANT
+
+
+def tenants_of(auth: AuthSettings) -> Tenant:
+    """Finds the tenant of a call by the API key in its metadata.
+
+    What it returns raises ``Unauthenticated`` for a call without a known key.
+
+    Raises:
+        ConfigError: the keys cannot be read, or cannot be.
+    """
+    keyring = keyring_of(auth)
+    return lambda context: keyring.tenant(_authorization(context))
+
+
+def _authorization(context: grpc.aio.ServicerContext[Any, Any]) -> str:
+    told = dict(context.invocation_metadata() or ()).get("authorization", "")
+    return told if isinstance(told, str) else ""
 
 
 def time_left(context: grpc.aio.ServicerContext[Any, Any]) -> float | None:

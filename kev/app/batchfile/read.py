@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
-from kev.client.queries import Limits, questions_of
+from kev.client.queries import KEYS, Limits, questions_of
 from kev.domain.errors import InvalidArgument, KevError
 from kev.domain.question import Question
 
@@ -39,7 +40,7 @@ def read_questions(name: str, **limits: Unpack[Limits]) -> list[Question]:
         InvalidArgument: a limit is wrong.
     """
     questions_of((), **limits)
-    items = list(items_of(name, _text(name)))
+    items = list(items_of(name, text_of(name)))
     if not items:
         raise BadFile(f"{_shown(name)}: holds no questions")
     return [_question(item, limits) for item in items]
@@ -58,7 +59,7 @@ def read_labelled(name: str) -> list[Labelled]:
     Raises:
         BadFile: as ``read_questions``.
     """
-    found = [_labelled(item) for item in items_of(name, _text(name))]
+    found = [_labelled(item) for item in items_of(name, text_of(name))]
     if not found:
         raise BadFile(f"{_shown(name)}: holds no questions")
     return found
@@ -76,7 +77,12 @@ def items_of(name: str, text: str) -> Iterator[Item]:
     return _text_lines(where, text)
 
 
-def _text(name: str) -> str:
+def text_of(name: str) -> str:
+    """The text of a file, or of standard input (``-``).
+
+    Raises:
+        BadFile: it cannot be read, or is not UTF-8.
+    """
     try:
         raw = sys.stdin.buffer.read() if name == STDIN else Path(name).read_bytes()
     except OSError as error:
@@ -131,8 +137,9 @@ def _is_object(line: str) -> bool:
 def _question(item: Item, limits: Limits) -> Question:
     if not isinstance(item.query, str | dict):
         raise BadFile(f"{item.place}: must be a text, or an object with text or messages")
+    query = item.query if isinstance(item.query, str) else _known(item)
     try:
-        return questions_of(item.query, **limits)[0]
+        return questions_of(query, **limits)[0]
     except InvalidArgument as error:
         field = error.field.removeprefix("queries[0]").lstrip(".")
         raise BadFile(f"{item.place}: {field + ': ' if field else ''}{error.allowed}") from None
@@ -147,6 +154,14 @@ def _labelled(item: Item) -> Labelled:
     question = _question(Item(item.place, query), {})
     asked = next((turn.content for turn in question.messages[::-1] if turn.role == "user"), question.text)
     return Labelled(asked, intent)
+
+
+def _known(item: Item) -> dict[str, Any]:
+    """What a query may hold. A file's other columns are its own affair, unless one looks like a slip of the pen."""
+    for key in item.query.keys() - set(KEYS):
+        if close := difflib.get_close_matches(key, KEYS, 1, 0.85):
+            raise BadFile(f"{item.place}: {key[:64]}: unknown key; did you mean {close[0]}?")
+    return {key: value for key, value in item.query.items() if key in KEYS}
 
 
 def _shown(name: str) -> str:

@@ -32,6 +32,9 @@ def register(app: typer.Typer) -> None:
         max_tokens: options.MaxTokens = None,
         timeout_ms: options.TimeoutMs = None,
         isolation: options.Isolation = None,
+        context: options.Context = None,
+        prefix: options.Prefix = None,
+        prefix_file: options.PrefixFile = None,
         strategy: options.Strategy = None,
         temperature: options.Temperature = None,
         top_k: sampling.TopK = None,
@@ -61,12 +64,14 @@ def register(app: typer.Typer) -> None:
             frequency_penalty=frequency_penalty,
             seed=seed,
             logprobs=logprobs,
+            context_pool=context,
         )
 
         async def work() -> int:
             settings = options.settings_of(config, sets)
             limits["constraint"] = sampling.constraint_of(choices, json_schema, regex)
-            batch = batch_of(questions, isolation=isolation, strategy=strategy, **limits)
+            shared = options.shared_of(context, isolation, prefix, prefix_file)
+            batch = batch_of(questions, strategy=strategy, **shared, **limits)
             return await _ask(settings, router, batch)
 
         run_command(work)

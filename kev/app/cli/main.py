@@ -7,7 +7,22 @@ import sys
 try:
     import typer
 
-    from kev.app.cli import ask, audit, buckets, explain, models, plan, route, run, serve, top, up, verify, version
+    from kev.app.cli import (
+        ask,
+        audit,
+        buckets,
+        context,
+        explain,
+        models,
+        plan,
+        route,
+        run,
+        serve,
+        top,
+        up,
+        verify,
+        version,
+    )
 except KeyboardInterrupt:  # Ctrl-C while Python still reads its modules
     sys.exit(130)
 
@@ -19,7 +34,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for module in (ask, audit, buckets, explain, models, plan, route, run, serve, top, up, verify, version):
+for module in (ask, audit, buckets, context, explain, models, plan, route, run, serve, top, up, verify, version):
     module.register(app)
 
 

@@ -40,6 +40,9 @@ def register(app: typer.Typer) -> None:
         max_tokens: options.MaxTokens = None,
         timeout_ms: options.TimeoutMs = None,
         isolation: options.Isolation = None,
+        context: options.Context = None,
+        prefix: options.Prefix = None,
+        prefix_file: options.PrefixFile = None,
         strategy: options.Strategy = None,
         max_parallel: Annotated[
             int | None, typer.Option("--max-parallel", min=1, help="Most of the questions in one forward.")
@@ -76,13 +79,15 @@ def register(app: typer.Typer) -> None:
             frequency_penalty=frequency_penalty,
             seed=seed,
             logprobs=logprobs,
+            context_pool=context,
         )
 
         async def work() -> int:
             settings = options.settings_of(config, sets)
             limits["constraint"] = sampling.constraint_of(choices, json_schema, regex)
             limits.setdefault("timeout_ms", settings.router.max_timeout_ms)
-            whole = batch_of("?", isolation=isolation, max_parallel=max_parallel, strategy=strategy)
+            shared = options.shared_of(context, isolation, prefix, prefix_file)
+            whole = batch_of("?", max_parallel=max_parallel, strategy=strategy, **shared)
             plan = Plan(read_questions(file, **limits), mode, whole)
             return await _run(settings, router, plan, out, audit)
 

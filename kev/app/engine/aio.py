@@ -9,6 +9,7 @@ from kev.app.engine.bridge import EngineLoop
 from kev.app.engine.options import Options
 from kev.app.engine.tiers import Tiers
 from kev.client.queries import Queries, batch_of
+from kev.domain.context import Context
 from kev.domain.result import Frame, ResumePoint, SlotResult
 
 
@@ -55,6 +56,21 @@ class EngineAio:
         """See ``Engine.cancel``."""
         loop, tiers = self._ready()
         return await loop.run(tiers.cancel(request_id, slots))
+
+    async def create_context(self, name: str, text: str, ttl_ms: int | None = None) -> Context:
+        """See ``Engine.create_context``."""
+        loop, tiers = self._ready()
+        return await loop.run(tiers.create_context(name, text, ttl_ms))
+
+    async def contexts(self) -> list[Context]:
+        """See ``Engine.contexts``."""
+        loop, tiers = self._ready()
+        return await loop.run(tiers.contexts())
+
+    async def delete_context(self, name: str) -> None:
+        """See ``Engine.delete_context``."""
+        loop, tiers = self._ready()
+        await loop.run(tiers.delete_context(name))
 
 
 async def submit_to(tiers: Tiers, queries: Queries, options: Options) -> str:

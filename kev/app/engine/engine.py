@@ -15,6 +15,7 @@ from kev.app.engine.tiers import Tiers
 from kev.client.queries import Queries, batch_of
 from kev.config.load import load_settings
 from kev.config.settings import Settings
+from kev.domain.context import Context
 from kev.domain.errors import KevError
 from kev.domain.result import Frame, ResumePoint, SlotResult
 from kev.telemetry import traces
@@ -124,6 +125,26 @@ class Engine:
         """Ends open slots as cancelled, all of them if none is named; returns those that this call ended."""
         return self._call(lambda tiers: tiers.cancel(request_id, slots))
 
+    def create_context(self, name: str, text: str, ttl_ms: int | None = None) -> Context:
+        """Makes a context pool: a document that chosen questions read. See ``kev.Client.create_context``."""
+        return self._call(lambda tiers: tiers.create_context(name, text, ttl_ms))
+
+    def contexts(self) -> list[Context]:
+        """The tenant's context pools by name."""
+        return self._call(lambda tiers: tiers.contexts())
+
+    def delete_context(self, name: str) -> None:
+        """Ends a context pool.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+        self._call(lambda tiers: tiers.delete_context(name))
+
+    def of_tenant(self, tenant: str) -> Engine:
+        """The same engine for one tenant, which sees its own requests and context pools only. Close the first."""
+        return _TenantEngine(self, tenant)
+
     def close(self) -> None:
         """Ends the tiers and frees the model. Requests are forgotten. May be called twice."""
         loop = self._loop
@@ -154,6 +175,23 @@ class Engine:
         owned, self._owned = self._owned, None
         if owned is not None and not (loop and loop.forked):
             owned.backend.close()
+
+
+class _TenantEngine(Engine):
+    """An engine as one tenant sees it; it lives and ends with the engine behind it."""
+
+    def __init__(self, engine: Engine, tenant: str) -> None:
+        self.settings = engine.settings
+        self._engine = engine
+        self._tenant = tenant
+        self.aio = EngineAio(self._ready)
+
+    def close(self) -> None:
+        """Does nothing: the engine behind it is closed by its owner."""
+
+    def _ready(self) -> tuple[EngineLoop, Tiers]:
+        loop, tiers = self._engine._ready()
+        return loop, tiers.of_tenant(self._tenant)
 
 
 async def _started(settings: Settings, model: LoadedModel | None) -> Tiers:

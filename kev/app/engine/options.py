@@ -18,6 +18,8 @@ class Options(Limits, total=False):
         request_id: For idempotence; empty draws one.
         strategy: ``round_robin``, ``consistent_hash``, ``semantic_hash`` or ``length_aware``; None takes the
             deployment's.
+        prefix: Text that stands before every question, as a system message; computed once where the isolation
+            level lets questions share it.
     """
 
     isolation: str | None
@@ -25,3 +27,4 @@ class Options(Limits, total=False):
     max_parallel: int | None
     request_id: str
     strategy: str | None
+    prefix: str | None

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import sys
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
+from typing import Self
+
+import msgspec
 
 from aggregator_svc.aggregator import Aggregator
 from inference_svc.loading import LoadedModel, worker_id_of
 from inference_svc.worker import Worker
 from kev.bus.memory.bus import MemoryBus
+from kev.bus.messages import PoolInfo
+from kev.config.keys import keyring_of
 from kev.config.load import ConfigError
 from kev.config.settings import Mode, Settings
+from kev.domain.context import Context
 from kev.domain.ids import new_request_id, rid_of
 from kev.domain.question import Batch
 from kev.domain.result import Frame, ResumePoint, SlotResult, Submitted
+from kev.domain.tenants import ONE_TENANT
 from kev.telemetry import traces
 from kev.wire.bus_settings import bus_settings
 from router_svc.attendance import Attendance, Left
 from router_svc.router import Router
-
-TENANT = ""
 
 
 class Tiers:
@@ -42,6 +48,7 @@ class Tiers:
                 f"deploy.mode: one process serves the mode single only, got {mode}; "
                 "ask a cluster with --router, or kev.Client"
             )
+        keyring = keyring_of(settings.auth)
         self.bus = MemoryBus(bus_settings(settings, "engine"))
         self.router = Router(self.bus, settings, model.tokenizer)
         self.worker = Worker(
@@ -53,6 +60,8 @@ class Tiers:
             model_digest=model.digest,
         )
         self.aggregator = Aggregator(self.bus, settings)
+        self.tenant = ONE_TENANT
+        self._keyring = keyring
         self._running: asyncio.Task[None] | None = None
         self._attendance = Attendance()
         self._leaving: set[asyncio.Task[Submitted]] = set()
@@ -78,16 +87,16 @@ class Tiers:
 
     async def submit(self, batch: Batch) -> Submitted:
         """See ``Router.submit``."""
-        return await self.router.submit(batch)
+        return await self.router.submit(self._own(batch))
 
     async def ask(self, batch: Batch) -> AsyncGenerator[Frame, None]:
         """Submits, then streams; leaving cancels the slots that have not ended."""
         stands: asyncio.Future[Submitted] = asyncio.get_running_loop().create_future()
         span = traces.begin("ask")
         with traces.under(span):
-            submitting = asyncio.create_task(self.router.submit(batch, stands=stands.set_result))
+            submitting = asyncio.create_task(self.router.submit(self._own(batch), stands=stands.set_result))
         # A request that names itself may be asked for twice; the first to leave must not end it for the other.
-        rid = rid_of(TENANT, batch.request_id or new_request_id())
+        rid = rid_of(self.tenant, batch.request_id or new_request_id())
         self._attendance.enter(rid, "")
         ended = False
         try:
@@ -95,7 +104,7 @@ class Tiers:
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             submitted = stands.result() if stands.done() else submitting.result()
             traces.note(span, request_id=submitted.request_id)
-            following = self.aggregator.stream(TENANT, submitted.request_id, traceparent=traces.of(span))
+            following = self.aggregator.stream(self.tenant, submitted.request_id, traceparent=traces.of(span))
             async with aclosing(following) as frames:
                 async for frame in frames:
                     yield frame
@@ -110,19 +119,45 @@ class Tiers:
 
     def stream(self, request_id: str, resume: Iterable[ResumePoint] = ()) -> AsyncGenerator[Frame, None]:
         """See ``Aggregator.stream``."""
-        return self.aggregator.stream(TENANT, request_id, resume)
+        return self.aggregator.stream(self.tenant, request_id, resume)
 
     async def wait(self, request_id: str, wait_s: float | None) -> list[SlotResult]:
         """See ``Aggregator.results``."""
-        return list((await self.aggregator.results(TENANT, request_id, wait_s)).results)
+        return list((await self.aggregator.results(self.tenant, request_id, wait_s)).results)
 
     async def cancel(self, request_id: str, slots: Sequence[int] = ()) -> tuple[int, ...]:
         """See ``Router.cancel``."""
-        return await self.router.cancel(TENANT, request_id, slots)
+        return await self.router.cancel(self.tenant, request_id, slots)
+
+    async def create_context(self, name: str, text: str, ttl_ms: int | None = None) -> Context:
+        """See ``Contexts.create``."""
+        info, replaced = await self.router.contexts.create(self.tenant, name, text, ttl_ms)
+        return _context(info, replaced)
+
+    async def contexts(self) -> list[Context]:
+        """See ``Contexts.list``."""
+        return [_context(info) for info in await self.router.contexts.list(self.tenant)]
+
+    async def delete_context(self, name: str) -> None:
+        """See ``Contexts.delete``."""
+        await self.router.contexts.delete(self.tenant, name)
+
+    def calling(self, authorization: str) -> Self:
+        """See ``Backend.calling``."""
+        return self.of_tenant(self._keyring.tenant(authorization))
+
+    def of_tenant(self, tenant: str) -> Self:
+        """The same tiers for one tenant: its requests and context pools only."""
+        view = copy.copy(self)
+        view.tenant = tenant
+        return view
 
     async def healthy(self) -> bool:
         """Whether the worker serves and the model advances."""
         return self.worker.state == "ready" and self.worker.healthy
+
+    def _own(self, batch: Batch) -> Batch:
+        return msgspec.structs.replace(batch, tenant=self.tenant)
 
     def _let_finish(self, submitting: asyncio.Task[Submitted]) -> None:
         """The loop itself holds tasks only weakly."""
@@ -137,3 +172,7 @@ class Tiers:
         await asyncio.gather(submitting, return_exceptions=True)
         if stands.done() and not stands.cancelled():
             await self.cancel(stands.result().request_id)
+
+
+def _context(info: PoolInfo, replaced: bool = False) -> Context:
+    return Context(info.name, info.tokens, info.digest, info.created_ms, info.expires_ms, replaced)

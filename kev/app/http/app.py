@@ -14,9 +14,10 @@ from starlette.responses import JSONResponse, Response
 from kev.app.backend import Backend
 from kev.app.http import errors
 from kev.app.http.bodies import QueryBody
+from kev.app.http.contexts import LEFT, NewContextBody, context_routes
 from kev.app.http.errors import ErrorBody, ErrorDetail
 from kev.app.http.events import EVENTS_DOC, EventStream
-from kev.app.http.requests import read_query, while_there
+from kev.app.http.requests import caller_of, read_query, while_there
 from kev.app.http.results import CancelledBody, HealthBody, ResultsBody, results_body
 from kev.domain.errors import NotFound
 from kev.domain.ids import is_request_id
@@ -25,10 +26,9 @@ from kev.domain.result import Frame
 
 MAX_WAIT_MS = 600_000
 Slot = Annotated[int, Field(ge=0, lt=MAX_QUESTIONS)]
-LEFT = 499
-"""Status of a request whose caller has left: nobody reads it but the access log."""
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    404: {"model": ErrorBody, "description": "No such request"},
+    401: {"model": ErrorBody, "description": "No API key, or one that is not known"},
+    404: {"model": ErrorBody, "description": "No such thing, or not the caller's"},
     408: {"model": ErrorBody, "description": "The body did not arrive in time"},
     413: {"model": ErrorBody, "description": "Too large"},
     415: {"model": ErrorBody, "description": "Not JSON"},
@@ -48,6 +48,7 @@ def create_app(backend: Backend, version: str = "", *, body_timeout_s: float = 6
     app = FastAPI(title="Kev", version=version or "0", summary=__doc__, redoc_url=None)
     errors.install(app)
     app.include_router(_routes(backend, body_timeout_s))
+    app.include_router(context_routes(backend, body_timeout_s, PROBLEMS))
     _describe_body(app)
     return app
 
@@ -57,33 +58,38 @@ def _routes(backend: Backend, body_timeout_s: float) -> APIRouter:
 
     @routes.post("/v1/query", response_model=ResultsBody, openapi_extra={"requestBody": BODY}, description=EVENTS_DOC)
     async def ask(request: Request) -> Response:
+        mine = caller_of(request, backend)
         try:
             query = await read_query(request, timeout_s=body_timeout_s)
-            frames = backend.ask(query.batch)
+            frames = mine.ask(query.batch)
             if not query.stream:
-                return JSONResponse(await while_there(request.receive, _whole(backend, frames)))
+                return JSONResponse(await while_there(request.receive, _whole(mine, frames)))
             first = await while_there(request.receive, _first(frames))
         except ClientDisconnect:
             return Response(status_code=LEFT)
-        return EventStream(first, frames, backend.wait)
+        return EventStream(first, frames, mine.wait)
 
     @routes.get("/v1/query/{request_id}", response_model=ResultsBody)
     async def results(
         request: Request, request_id: str, wait_ms: Annotated[int, Query(ge=0, le=MAX_WAIT_MS)] = 0
     ) -> Response:
         """A request's results; with `wait_ms` it waits for open slots."""
+        mine = caller_of(request, backend)
         _check(request_id)
         try:
-            found = await while_there(request.receive, backend.wait(request_id, wait_ms / 1000))
+            found = await while_there(request.receive, mine.wait(request_id, wait_ms / 1000))
         except ClientDisconnect:
             return Response(status_code=LEFT)
         return JSONResponse(results_body(request_id, found))
 
     @routes.delete("/v1/query/{request_id}", response_model=CancelledBody)
-    async def cancel(request_id: str, slots: Annotated[list[Slot] | None, Query()] = None) -> Response:
+    async def cancel(
+        request: Request, request_id: str, slots: Annotated[list[Slot] | None, Query()] = None
+    ) -> Response:
         """Cancels the open slots of a request, or those that are named."""
+        mine = caller_of(request, backend)
         _check(request_id)
-        ended = await backend.cancel(request_id, slots or ())
+        ended = await mine.cancel(request_id, slots or ())
         return JSONResponse({"request_id": request_id, "cancelled_slots": list(ended)})
 
     @routes.get("/healthz", response_model=HealthBody)
@@ -121,9 +127,10 @@ def _describe_body(app: FastAPI) -> None:
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             schemas = made()["components"]["schemas"]
-            schema = QueryBody.model_json_schema(ref_template="#/components/schemas/{model}")
-            schemas.update(schema.pop("$defs", {}))
-            schemas["QueryBody"] = schema
+            for form in (QueryBody, NewContextBody):
+                schema = form.model_json_schema(ref_template="#/components/schemas/{model}")
+                schemas.update(schema.pop("$defs", {}))
+                schemas[form.__name__] = schema
         return made()
 
     app.openapi = openapi  # type: ignore[method-assign]

@@ -76,6 +76,7 @@ class QuestionBody(Body):
     logit_bias: dict[str, float] = Field({}, description="Token id -> -100 to 100; at most 300.")
     logprobs: Whole | None = Field(None, description="Return log probabilities, also of so many likeliest tokens.")
     constraint: ConstraintBody | None = Field(None, description="What the answer may be.")
+    context_pool: str = Field("", description="Name of a context that it reads; needs isolation loose.")
     truncate: bool = Field(False, description="Cut an over-long question instead of refusing it.")
 
     @model_validator(mode="before")
@@ -99,6 +100,7 @@ class QueryBody(Body):
     mode: Annotated[ResultMode | None, Field(strict=False, description="The order of the results.")] = None
     max_parallel: Annotated[int, Field(ge=1, le=2**32 - 1)] | None = None
     strategy: Annotated[Strategy | None, Field(strict=False, description="How questions get their channels.")] = None
+    prefix: str | None = Field(None, description="Text that stands before every question, as a system message.")
     request_id: str = Field("", description="For idempotence: the same id with the same batch runs once.")
     max_tokens: Whole | None = Field(None, description="For questions that name none.")
     timeout_ms: Whole | None = Field(None, description="For questions that name none.")

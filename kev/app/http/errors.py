@@ -99,6 +99,8 @@ def install(app: FastAPI) -> None:
         headers = {}
         if isinstance(error, errors.Overloaded):
             headers["Retry-After"] = str(max(1, -(-error.retry_after_ms // 1000)))
+        if isinstance(error, errors.Unauthenticated):
+            headers["WWW-Authenticate"] = "Bearer"
         return answer(status, detail, headers)
 
     async def bad_body(request: Request, error: BadBody | RequestValidationError) -> JSONResponse:

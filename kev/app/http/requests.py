@@ -10,11 +10,13 @@ from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive
 
-from kev.app.http.bodies import QueryBody
+from kev.app.backend import Backend
+from kev.app.http.bodies import Body, QueryBody
 from kev.app.http.errors import BadBody, Refused, problems_of
 from kev.domain.question import Batch
 
 T = TypeVar("T")
+B = TypeVar("B", bound=Body)
 MAX_BODY_BYTES = 32 * 1024 * 1024
 
 
@@ -25,8 +27,23 @@ class Query(NamedTuple):
     stream: bool
 
 
+def caller_of(request: Request, backend: Backend) -> Backend:
+    """The backend for whoever sent the request.
+
+    Raises:
+        Unauthenticated: no API key, or one that is not known.
+    """
+    return backend.calling(request.headers.get("authorization", ""))
+
+
 async def read_query(request: Request, most: int = MAX_BODY_BYTES, timeout_s: float = 60.0) -> Query:
-    """The batch in the body. A long one is read in a thread, so that others do not wait for it.
+    """The batch in the body; arguments and errors as ``read_body``."""
+    body = await read_body(request, QueryBody, most, timeout_s)
+    return Query(await asyncio.to_thread(body.batch), body.stream)
+
+
+async def read_body(request: Request, form: type[B], most: int = MAX_BODY_BYTES, timeout_s: float = 60.0) -> B:
+    """The body. A long one is read in a thread, so that others do not wait for it.
 
     Args:
         most: Bytes that a body may have.
@@ -49,14 +66,9 @@ async def read_query(request: Request, most: int = MAX_BODY_BYTES, timeout_s: fl
     except TimeoutError:
         raise Refused(408, "TIMEOUT", f"the body did not arrive within {timeout_s:g} s") from None
     try:
-        return await asyncio.to_thread(_query, body)
+        return await asyncio.to_thread(form.model_validate_json, body)
     except ValidationError as error:
         raise BadBody(problems_of(error)) from None
-
-
-def _query(raw: bytes) -> Query:
-    body = QueryBody.model_validate_json(raw)
-    return Query(body.batch(), body.stream)
 
 
 async def _read(request: Request, most: int) -> bytes:

@@ -14,7 +14,7 @@ from kev.domain.question import Constraint, Isolation, Message, Priority, Questi
 def test_strings_mappings_and_questions() -> None:
     own = Question(text="own", max_tokens=1)
     messages = [{"role": "user", "content": "hi"}]
-    questions = questions_of(["a", {"text": "b", "id": 3, "label": "ignored"}, {"messages": messages}, own])
+    questions = questions_of(["a", {"text": "b", "id": 3}, {"messages": messages}, own])
     assert questions == (
         Question(text="a"),
         Question(text="b", id="3"),
