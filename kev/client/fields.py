@@ -85,8 +85,9 @@ def biases(field: str, value: object) -> dict[int, float]:
         raise InvalidArgument(field, f"must be an object of at most {MAX_BIASES} token ids; got {_shown(value)}")
     found = {}
     for key, bias in value.items():
-        digits = isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) <= 10
-        token = whole(f"{field}: each token id", int(key) if digits else key, 0, MAX_UINT32)
+        token = int(key) if isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) <= 10 else key
+        if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token <= MAX_UINT32:
+            raise InvalidArgument(field, f"each key must be a token id; got {_shown(key)}")
         found[token] = number(f"{field}[{token}]", bias, -100, 100)
     return found
 
@@ -116,6 +117,8 @@ def _choices(field: str, value: object) -> tuple[str, ...]:
 def _text_form(form: str, field: str, value: object) -> Constraint:
     if form == "regex":
         return Constraint(regex=string(field, value))
+    if not isinstance(value, str | Mapping):
+        raise InvalidArgument(field, f"must be a JSON schema, or its text; got {_shown(value)}")
     return Constraint(json_schema=_json(field, value) if isinstance(value, Mapping) else string(field, value))
 
 

@@ -50,7 +50,7 @@ class ConstraintBody(Body):
     """What an answer may be: one of the three."""
 
     choices: Annotated[list[str], FailFast()] = Field([], description="One of these strings.")
-    json_schema: dict[str, Any] | str | None = Field(None, description="A JSON schema, or its text.")
+    json_schema: Any = Field(None, description="A JSON schema, or its text.")
     regex: str | None = Field(None, description="An expression that the whole answer matches.")
 
 

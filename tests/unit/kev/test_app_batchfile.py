@@ -16,7 +16,7 @@ from kev.app.batchfile.read import BadFile, read_questions
 from kev.app.batchfile.run import BATCH, IN_FLIGHT, TRIES_BEFORE, RunMode, run_questions
 from kev.app.batchfile.write import audit_line, result_line
 from kev.domain.errors import BusUnavailable, InvalidArgument, Overloaded
-from kev.domain.outcome import Audit
+from kev.domain.outcome import Audit, ChosenToken, TokenLogprob
 from kev.domain.question import Batch, Question, Strategy
 from kev.domain.result import Frame, ResumePoint, SlotResult
 
@@ -243,3 +243,11 @@ def test_a_result_line_holds_nothing_that_varies() -> None:
     }
     told = json.loads(audit_line(result))
     assert (told["audit"]["channel"], told["attempt"], told["request_id"]) == ("w1/3", 2, "req-1")
+
+
+def test_log_probabilities_are_in_both_files_where_they_were_asked_for() -> None:
+    chosen = TokenLogprob(9, b"\xe4\xbd", -0.5)
+    result = SlotResult("r", 0, "", "answered", "stop", "x", logprobs=(ChosenToken(chosen, (chosen,)),))
+    record = {"token": 9, "text": "\ufffd", "bytes": [228, 189], "logprob": -0.5}
+    for line in (result_line(result), audit_line(result)):
+        assert json.loads(line)["logprobs"] == [{**record, "top": [record]}]

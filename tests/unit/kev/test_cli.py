@@ -15,9 +15,10 @@ from typer.testing import CliRunner, Result
 
 from kev.app.cli import ask, run
 from kev.app.cli.main import app
+from kev.app.logprobs import logprob_lines
 from kev.domain.errors import BusUnavailable
-from kev.domain.outcome import Audit
-from kev.domain.question import Batch
+from kev.domain.outcome import Audit, ChosenToken, TokenLogprob
+from kev.domain.question import Batch, Constraint, Sampling
 from kev.domain.result import Frame, SlotResult
 
 
@@ -97,6 +98,29 @@ def test_ask_with_one_question_prints_the_answer_alone(kev: Invoke, backend: Ech
     assert backend.batches[0].strategy == "round_robin"
 
 
+def test_ask_passes_on_what_an_answer_may_be(kev: Invoke, backend: EchoBackend, tmp_path: Path) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "object"}', encoding="utf-8")
+    assert kev("ask", "x", "--choice", "yes", "--choice", "no", "--logprobs", "2", "--min-p", "0.1").exit_code == 0
+    assert kev("ask", "x", "--json-schema", str(schema), "--repetition-penalty", "1.1").exit_code == 0
+    assert kev("ask", "x", "--regex", "[a-c]+", "--top-k", "3").exit_code == 0
+    asked = [batch.questions[0] for batch in backend.batches]
+    assert [question.constraint for question in asked] == [
+        Constraint(choices=("yes", "no")),
+        Constraint(json_schema='{"type": "object"}'),
+        Constraint(regex="[a-c]+"),
+    ]
+    assert asked[0].sampling == Sampling(min_p=0.1, logprobs=2)
+    assert asked[1].sampling.repetition_penalty == 1.1
+
+
+def test_ask_shows_log_probabilities_token_by_token() -> None:
+    chosen = TokenLogprob(1, b" Paris", -0.25)
+    assert logprob_lines((ChosenToken(chosen, (chosen, TokenLogprob(2, b"\xf0", -1.5))),)) == [
+        "  -0.2500 ' Paris'   -0.2500 ' Paris'  -1.5000 '\ufffd'"
+    ]
+
+
 def test_ask_says_what_was_not_answered_and_fails(kev: Invoke) -> None:
     done = kev("ask", "abc", "")
     assert done.exit_code == 1
@@ -150,6 +174,13 @@ def test_a_full_disk_is_one_clear_line(kev: Invoke, option: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
+        (
+            ["ask", "x", "--choice", "a", "--regex", "b"],
+            "error: --choice, --json-schema, --regex: give one of the three",
+        ),
+        (["ask", "x", "--regex", "("], "error: constraint.regex: a ( is not closed"),
+        (["ask", "x", "--json-schema", "/nowhere.json"], "error: --json-schema /nowhere.json: cannot be read"),
+        (["ask", "x", "--logprobs", "21"], "error: logprobs: must be a whole number from 0 to 20"),
         (["run", "absent.jsonl"], "error: absent.jsonl: cannot be read (No such file or directory)"),
         (
             ["run", "-", "--strategy", "best"],

@@ -208,7 +208,7 @@ def test_what_changes_logits_is_part_of_the_sampling() -> None:
         ({"min_p": -0.1}, "min_p"),
         ({"repetition_penalty": 0}, "repetition_penalty"),
         ({"presence_penalty": 3}, "presence_penalty"),
-        ({"logit_bias": {"one": 1}}, "logit_bias: each token id"),
+        ({"logit_bias": {"one": 1}}, "logit_bias"),
         ({"logit_bias": {1: 200}}, "logit_bias[1]"),
         ({"logit_bias": [1]}, "logit_bias"),
         ({"logprobs": 21}, "logprobs"),

@@ -16,6 +16,7 @@ PAGES = (
     "README.md",
     "docs/configuration.md",
     "docs/one-question.md",
+    "docs/answers.md",
     "docs/audit.md",
     "docs/models.md",
     "docs/isolation.md",

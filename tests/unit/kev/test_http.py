@@ -88,6 +88,34 @@ async def test_a_query_answers_with_one_result_a_slot(http: httpx.AsyncClient) -
     assert (third["status"], third["reason"]) == ("refused", "empty")
 
 
+async def test_constraints_and_log_probabilities_go_through_the_door(http: httpx.AsyncClient) -> None:
+    queries = [
+        {"text": "Yes or no?", "constraint": {"choices": ["yes", "no"]}, "logprobs": 2, "logit_bias": {"10": -3}},
+        {"text": "A number.", "constraint": {"regex": "[0-9]{3}", "json_schema": None}},
+        {"text": "Anything.", "max_tokens": 2, "temperature": 0.5, "min_p": 0.1, "presence_penalty": 1},
+    ]
+    body = {"queries": queries, "max_tokens": 9}
+    first, second, third = (await http.post("/v1/query", json=body)).json()["results"]
+    assert first["text"] in ("yes", "no")
+    assert bytes(byte for one in first["logprobs"] for byte in one["bytes"]).decode() == first["text"]
+    assert [len(one["top"]) for one in first["logprobs"]] == [2] * first["tokens"]
+    assert {"token", "text", "bytes", "logprob"} == set(first["logprobs"][0]["top"][0])
+    assert first["logprobs"][0]["logprob"] < 0
+    assert len(second["text"]) == 3
+    assert second["text"].isdecimal()
+    assert (third["status"], third["logprobs"]) == ("answered", [])
+    told = events((await http.post("/v1/query", json={**body, "stream": True})).text)
+    assert told[-1][1]["results"][0]["logprobs"] == first["logprobs"]
+
+
+async def test_a_constraint_of_the_batch_is_for_questions_that_name_none(http: httpx.AsyncClient) -> None:
+    queries = ["a", {"text": "b", "constraint": {"choices": ["z"]}}]
+    reply = await http.post("/v1/query", json={"queries": queries, "constraint": {"choices": ["x", "y"]}})
+    texts = [result["text"] for result in reply.json()["results"]]
+    assert texts[0] in ("x", "y")
+    assert texts[1] == "z"
+
+
 async def test_results_come_in_the_result_mode(http: httpx.AsyncClient) -> None:
     queries = [{"text": "a", "priority": "background", "max_tokens": 2}, {"text": "b", "priority": "express"}]
     reply = await http.post("/v1/query", json={"queries": queries, "mode": "priority", "max_tokens": 3})
@@ -128,6 +156,13 @@ async def test_a_request_can_be_polled_waited_for_and_cancelled(http: httpx.Asyn
 @pytest.mark.parametrize(
     ("body", "field"),
     [
+        (b'{"queries": [{"text": "x", "constraint": {"regex": "("}}]}', "queries[0].constraint.regex"),
+        (b'{"queries": [{"text": "x", "constraint": {"choices": ["a"], "regex": "a"}}]}', "queries[0].constraint"),
+        (b'{"queries": [{"text": "x", "constraint": {}}]}', "queries[0].constraint"),
+        (b'{"queries": [{"text": "x", "constraint": {"json_schema": 5}}]}', "queries[0].constraint.json_schema"),
+        (b'{"queries": [{"text": "x", "logprobs": 21}]}', "queries[0].logprobs"),
+        (b'{"queries": [{"text": "x", "min_p": 2}]}', "queries[0].min_p"),
+        (b'{"queries": [{"text": "x", "logit_bias": {"a": 2}}]}', "queries[0].logit_bias"),
         (b"", "body"),
         (b"{", "body"),
         (b"[]", "body"),
