@@ -14,7 +14,7 @@ from inference_svc.outcomes import Identity
 from inference_svc.pages import PageAllocator
 from inference_svc.report import Report
 from inference_svc.rows import pages_for
-from inference_svc.schedule import ForwardLimits, Scheduler
+from inference_svc.schedule import LEAST_LONG_ROWS, ForwardLimits, Scheduler
 from kev.config.settings import KvLayout, Settings
 from kev.domain.question import Isolation
 from kev.tokens.tokenizer import Tokenizer
@@ -24,6 +24,9 @@ LEVELS = (Isolation.STRICT, Isolation.SHARED, Isolation.LOOSE)
 SPLIT_SHARE = 4
 """Under ``split`` the store holds a quarter of what all channels could come to need: few are ever full."""
 
+LONG_CHUNK_SHARE, LONG_PAGES_SHARE = 4, 2
+"""A long prompt goes in by quarters of the row budget even when nothing else runs, so that whoever comes meanwhile
+waits little; and all long runs together hold half of the pages."""
 LEAST_PAGES = 32
 """The self-test needs some."""
 
@@ -57,6 +60,7 @@ def identity_of(
         max_context=max_context(settings, backend),
         channels=settings.router.channel_pool_size,
         levels=levels_of(settings, strict=False),
+        long_channels=settings.router.long_channels,
     )
 
 
@@ -87,6 +91,12 @@ def core_of(
     )
     allocator = PageAllocator(backend.pages)
     memory = Memory(allocator, backend.pages, memory_limits)
-    forward_limits = ForwardLimits(settings.router.max_parallel_queries, settings.core.row_budget)
+    forward_limits = ForwardLimits(
+        channels=settings.router.max_parallel_queries,
+        rows=settings.core.row_budget,
+        long_rows=max(LEAST_LONG_ROWS, settings.core.row_budget // LONG_CHUNK_SHARE),
+        long_share=settings.core.long_row_share,
+        long_pages=backend.pages // LONG_PAGES_SHARE,
+    )
     desk = Desk(audited(backend, allocator.view), tokenizer, memory, Scheduler(forward_limits, memory), clock)
     return Core(desk, on_report, clock, settings.core.window_ms / 1000)

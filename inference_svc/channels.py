@@ -44,12 +44,17 @@ class Part(NamedTuple):
 
 
 class ChannelPool:
-    """Which of the channels ``0 .. size - 1`` are taken."""
+    """Which of the channels ``0 .. size - 1`` are taken.
 
-    def __init__(self, size: int) -> None:
-        if size < 1:
-            raise ValueError("channel pool: at least one channel")
+    Args:
+        long: The last so many are for long questions and no others. With 0, all are for all.
+    """
+
+    def __init__(self, size: int, long: int = 0) -> None:
+        if not 0 <= long < size:
+            raise ValueError("channel pool: at least one channel that is not for long questions")
         self.size = size
+        self._first_long = size - long
         self._free = set(range(size))
 
     @property
@@ -57,13 +62,21 @@ class ChannelPool:
         """Number of free channels."""
         return len(self._free)
 
-    def seat(self, preferred: int = -1) -> int | None:
-        """Takes the preferred channel if it is free, else the lowest free one; None if all are taken."""
-        if not self._free:
+    def room(self, long: bool = False) -> bool:
+        """Whether a long question, or one that is not, would find a channel."""
+        return any(self._fits(channel, long) for channel in self._free)
+
+    def seat(self, preferred: int = -1, long: bool = False) -> int | None:
+        """Takes the preferred channel if it is free, else the lowest free one that fits; None if all are taken."""
+        fitting = [channel for channel in self._free if self._fits(channel, long)]
+        if not fitting:
             return None
-        channel = preferred if preferred in self._free else min(self._free)
+        channel = preferred if preferred in fitting else min(fitting)
         self._free.remove(channel)
         return channel
+
+    def _fits(self, channel: int, long: bool) -> bool:
+        return self._first_long == self.size or (channel >= self._first_long) is long
 
     def leave(self, channel: int) -> None:
         """Frees a channel.
@@ -88,6 +101,7 @@ class Job:
         max_tokens: Most new tokens.
         alone: It gets forwards of its own.
         scrub: Its pages are zeroed when it leaves.
+        long: It must not delay those that are not: its prompt goes in by smaller chunks beside them.
         parts: What stands behind ``prefix`` and may be shared by the tenant's runs, ends ascending.
         tenant: Whose it is. Runs of two tenants share nothing but ``prefix``.
         keep: Its pages are kept when it leaves, for the tenant's next prompt that begins alike; and it reads such.
@@ -102,6 +116,7 @@ class Job:
     max_parallel: int = 1 << 30
     alone: bool = False
     scrub: bool = True
+    long: bool = False
     parts: tuple[Part, ...] = ()
     tenant: Hashable = ""
     keep: bool = False

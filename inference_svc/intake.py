@@ -10,6 +10,7 @@ from inference_svc.clock import Clock
 from inference_svc.take_order import orphans, take_order
 from kev.bus.port import Bus, Taken
 from kev.domain.errors import BusUnavailable
+from kev.domain.ids import short_queue
 
 log = logging.getLogger(__name__)
 SWEEP_S = 1.0
@@ -19,9 +20,11 @@ class Intake:
     """A worker's takes. Never holds more than the worker has room for.
 
     Args:
-        room: Whether one more question may be taken now.
+        room: Whether one more question, long or not, may be taken now.
         accept: Gets each taken question, with its source; takes a channel at once.
         lease_s: Nobody is taken for dead before this worker has listened for so long.
+        lanes: Whether this worker has long channels: then long questions are taken for those and for no others, and
+            the two kinds never wait for each other. Without, long queues are looked after like orphans.
     """
 
     def __init__(
@@ -29,10 +32,11 @@ class Intake:
         bus: Bus,
         worker_id: str,
         *,
-        room: Callable[[], bool],
+        room: Callable[[bool], bool],
         accept: Callable[[Taken, str], None],
         clock: Clock,
         lease_s: float,
+        lanes: bool = False,
     ) -> None:
         self._bus = bus
         self._worker_id = worker_id
@@ -41,10 +45,12 @@ class Intake:
         self._clock = clock
         self._listening_since = clock.monotonic()
         self._lease_s = lease_s
+        self._lanes = lanes
+        self._kinds = (False, True) if lanes else (False,)
         self._orphans: tuple[str, ...] = ()
         self._paused: dict[str, float] = {}
-        self._turn = 1
-        self._more = True
+        self._turns = dict.fromkeys(self._kinds, 1)
+        self._more = dict.fromkeys(self._kinds, True)
         self._wake = asyncio.Event()
         self._stopping = False
         self._idle = asyncio.Event()
@@ -52,12 +58,12 @@ class Intake:
 
     def ring(self) -> None:
         """Something was queued."""
-        self._more = True
+        self._look_again()
         self._wake.set()
 
-    def channel_freed(self) -> None:
+    def channel_freed(self, long: bool = False) -> None:
         """There is room again; worth a sweep only if the last one left something."""
-        if self._more:
+        if self._more[long and self._lanes]:
             self._wake.set()
 
     def pause(self, source: str) -> None:
@@ -84,7 +90,7 @@ class Intake:
             self._wake.clear()
             if self._clock.monotonic() >= next_look:
                 next_look = self._clock.monotonic() + SWEEP_S
-                self._more = True
+                self._look_again()
                 await self._look_for_orphans()
             await self._sweep()
             try:
@@ -93,16 +99,22 @@ class Intake:
                 continue
 
     async def _sweep(self) -> None:
-        """Takes until there is no room or nothing left."""
-        while self._more and not self._stopping and self._room():
-            self._more = False  # a bell that rings from here on is not lost
-            if await self._take_one():
-                self._more = True
+        """Takes until there is no room or nothing left, of each kind."""
+        for long in self._kinds:
+            while self._more[long] and not self._stopping and self._room(long):
+                self._more[long] = False  # a bell that rings from here on is not lost
+                if await self._take_one(long):
+                    self._more[long] = True
 
-    async def _take_one(self) -> bool:
+    def _look_again(self) -> None:
+        for long in self._kinds:
+            self._more[long] = True
+
+    async def _take_one(self, long: bool) -> bool:
         """One round over the sources; whether it found a question."""
         now = self._clock.monotonic()
-        for source in take_order(self._worker_id, self._orphans, self._turn):
+        orphaned = [queue for queue in self._orphans if not self._lanes or (queue != short_queue(queue)) is long]
+        for source in take_order(self._worker_id, orphaned, self._turns[long], long):
             if self._paused.get(source, now) > now:
                 continue
             try:
@@ -110,7 +122,7 @@ class Intake:
             except BusUnavailable:
                 return False  # the beat says so; the next sweep tries again
             if taken is not None:
-                self._turn += 1
+                self._turns[long] += 1
                 self._accept(taken, source)
                 return True
         return False
@@ -122,7 +134,7 @@ class Intake:
             depths, fleet = await self._bus.depths(), await self._bus.fleet()
         except BusUnavailable:
             return
-        found = orphans(depths, fleet.keys(), self._worker_id)
+        found = orphans(depths, fleet.keys(), self._worker_id, self._lanes)
         if found != self._orphans and found:
-            log.info("serving the queues of workers that are gone: %s", ", ".join(found))
+            log.info("serving queues that nobody else serves: %s", ", ".join(found))
         self._orphans = found

@@ -31,6 +31,7 @@ class Identity:
     max_context: int
     channels: int
     levels: tuple[str, ...]
+    long_channels: int = 0
     address: str = ""
 
     def channel_name(self, channel: int) -> str:

@@ -10,6 +10,11 @@ Runs join and leave between any two forwards. Each forward:
 3. A run that must be alone has the forward to itself.
 4. Decoding runs take one row each; prompts share the rest of the row budget
    chunk by chunk, so a long prompt never stalls the others' decoding.
+
+Runs of the long lane (``Job.long``) never delay the others: their prompts add
+a small share of rows to a forward that others take part in, and a smaller
+chunk than the budget to one of their own; and one that waits for pages holds
+back only its own kind.
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ from dataclasses import dataclass
 
 from inference_svc.channels import Job, Phase, Run
 from inference_svc.memory import Admission, Memory
-from inference_svc.rows import Pack, Span
+from inference_svc.rows import Pack, Span, pages_for
 from kev.bus.messages import BACKGROUND, EXPRESS
 
 HANDICAPS = (0, 4, 16)
@@ -28,6 +33,8 @@ HANDICAPS = (0, 4, 16)
 NORMAL = 1
 PRIORITIES = {EXPRESS.source: 0, BACKGROUND.source: 2}
 """Priority of the questions of a lane; all other lanes are normal."""
+LEAST_LONG_ROWS = 2
+"""Rows that a long prompt gets in any forward it takes part in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +44,16 @@ class ForwardLimits:
     Attributes:
         channels: Most channels that take part.
         rows: Most rows.
+        long_rows: Most rows of long prompts.
+        long_share: Most rows of long prompts beside others, as a share of the others' rows (but ``LEAST_LONG_ROWS``).
+        long_pages: Most pages that the long runs hold together, unless there is only one.
     """
 
     channels: int
     rows: int
+    long_rows: int = 1 << 30
+    long_share: float = 1.0
+    long_pages: int = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,17 +147,27 @@ class Scheduler:
         return Counter(run.phase for run in self._runs.values())
 
     def _admit(self) -> None:
-        """Lets runs start in the order of their arrival. One that finds no room holds back those behind it."""
+        """Lets runs start in the order of their arrival. One that finds no room holds back those of its lane behind
+        it."""
         started: Counter[Hashable] = Counter()
-        room = True
+        room = {False: True, True: True}
         for run in sorted(self._runs.values(), key=_in_line):
             if not run.job.alone:
                 started[run.job.group] += 1
             if run.admitted or (not run.job.alone and started[run.job.group] > run.job.max_parallel):
                 continue
-            if room and (admission := self._memory.admit(run)) is not Admission.PREFIX_COMES:
-                room = admission is Admission.ADMITTED
-                run.parked = not room
+            lane = run.job.long
+            room[lane] = room[lane] and self._within_share(run)
+            if room[lane] and (admission := self._memory.admit(run)) is not Admission.PREFIX_COMES:
+                room[lane] = admission is Admission.ADMITTED
+                run.parked = not room[lane]
+
+    def _within_share(self, run: Run) -> bool:
+        """Whether a run may have pages beside those that the long ones have already."""
+        if not run.job.long:
+            return True
+        held = sum(len(other.table) for other in self._runs.values() if other.job.long and other.admitted)
+        return held == 0 or held + pages_for(run.limit) <= self._limits.long_pages
 
     def _seats(self, ready: Iterable[Run]) -> list[Run]:
         """Those who take part: at least one row each, and no more prompts than the row budget can feed."""
@@ -156,17 +179,26 @@ class Scheduler:
             if run.prefilling:
                 if prompt_rows >= self._limits.rows:
                     continue
-                prompt_rows += run.pending
+                prompt_rows += min(run.pending, self._limits.long_rows) if run.job.long else run.pending
             seated.append(run)
         return seated
 
     def _steps(self, seated: list[Run]) -> Iterable[Step]:
-        left = self._limits.rows
-        for run in sorted(seated, key=lambda run: run.prefilling):
-            count = min(run.pending, left)
+        left, long_left = self._limits.rows, self._long_rows(seated)
+        for run in sorted(seated, key=lambda run: (run.prefilling, run.prefilling and not run.job.long)):
+            slow = run.prefilling and run.job.long
+            count = min(run.pending, left, long_left) if slow else min(run.pending, left)
             if count:
                 left -= count
+                long_left -= count if slow else 0
                 yield Step(run, count, int(count == run.pending and run.job.max_tokens > 0), run.prefilling)
+
+    def _long_rows(self, seated: list[Run]) -> int:
+        """Rows that long prompts may have in a forward of these runs."""
+        limits = self._limits
+        others = min(limits.rows, sum(run.pending for run in seated if not run.job.long))
+        share = max(LEAST_LONG_ROWS, int(limits.long_share * others)) if others else limits.long_rows
+        return min(limits.long_rows, share)
 
 
 def _in_line(run: Run) -> tuple[bool, int]:

@@ -41,7 +41,7 @@ class Serving:
     Args:
         gate: Decides what becomes of a taken question.
         grammars: Makes constraints ready; stays the caller's.
-        freed: Called when a channel gets free.
+        freed: Called when a channel gets free, with whether it is one for long questions.
         pause: Called with a source to leave alone for a moment.
         strict: Whether pages are scrubbed whatever a batch asks for.
 
@@ -60,7 +60,7 @@ class Serving:
         metrics: WorkerMetrics,
         grammars: Grammars,
         *,
-        freed: Callable[[], None],
+        freed: Callable[[bool], None],
         pause: Callable[[str], None],
         strict: bool,
     ) -> None:
@@ -74,7 +74,7 @@ class Serving:
         self._freed = freed
         self._pause = pause
         self._strict = strict
-        self._pool = ChannelPool(identity.channels)
+        self._pool = ChannelPool(identity.channels, identity.long_channels)
         self._hands = Hands()
         self._suspects = Suspects()
         self._news: asyncio.Queue[tuple[Sequence[Delta], Sequence[tuple[Held, End]]]] = asyncio.Queue()
@@ -89,6 +89,10 @@ class Serving:
     def free(self) -> int:
         """Free channels."""
         return self._pool.free
+
+    def room(self, long: bool) -> bool:
+        """Whether a long question, or one that is not, would find a channel."""
+        return self._pool.room(long)
 
     @property
     def held(self) -> int:
@@ -107,7 +111,7 @@ class Serving:
             older.renew(taken)
             return
         lane = taken.question.lane
-        channel = self._pool.seat(lane.channel if lane.source == self._identity.worker_id else -1)
+        channel = self._pool.seat(lane.channel if lane.source == self._identity.worker_id else -1, lane.long)
         if channel is None:
             raise RuntimeError("a question was taken without a free channel")
         now = self._now()
@@ -177,6 +181,7 @@ class Serving:
             tenant=question.tenant,
             keep=keeps_conversation(question),
             priority=PRIORITIES.get(question.lane.source, NORMAL),
+            long=question.lane.long,
         )
         return Order(held.ticket, job, question.sampling, question.seed, held.deadline, grammar)
 
@@ -311,7 +316,7 @@ class Serving:
             held.seated = False
             self._suspects.done(held.ticket)
             self._pool.leave(held.channel)
-            self._freed()
+            self._freed(held.question.lane.long)
 
     def _let_go(self, held: Held) -> None:
         self._unseat(held)

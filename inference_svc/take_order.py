@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from kev.bus.messages import BACKGROUND, EXPRESS, OVERFLOW, Lane
+from kev.domain.ids import long_queue
 
 OVERFLOW_EVERY = 4
 BACKGROUND_EVERY = 16
+_LATER = (OVERFLOW.source, BACKGROUND.source)
 
 
-def take_order(own: str, orphans: Sequence[str], turn: int) -> tuple[str, ...]:
+def take_order(own: str, orphans: Sequence[str], turn: int, long: bool = False) -> tuple[str, ...]:
     """The sources of one take, in the order in which they are tried.
 
     Express, own, overflow, orphans, background. Every 4th take begins at
@@ -21,20 +23,30 @@ def take_order(own: str, orphans: Sequence[str], turn: int) -> tuple[str, ...]:
         own: This worker's id.
         orphans: Sources without a living worker.
         turn: Number of the take, from 1.
+        long: Of the long queues instead; ``orphans`` are such.
     """
+    named = long_queue if long else str
+    express, own, overflow, background = (named(name) for name in (EXPRESS.source, own, *_LATER))
     shift = turn % len(orphans) if orphans else 0
-    ring = (EXPRESS.source, own, OVERFLOW.source, *orphans[shift:], *orphans[:shift], BACKGROUND.source)
+    ring = (express, own, overflow, *orphans[shift:], *orphans[:shift], background)
     if turn % BACKGROUND_EVERY == 0:
-        first = BACKGROUND.source
+        first = background
     elif turn % OVERFLOW_EVERY == 0:
-        first = OVERFLOW.source
+        first = overflow
     else:
         return ring
     at = ring.index(first)
     return ring[at:] + ring[:at]
 
 
-def orphans(depths: Mapping[Lane, int], alive: Collection[str], own: str) -> tuple[str, ...]:
-    """Workers that have questions in their queues and do not live any more, by name."""
-    waiting = {lane.source for lane, depth in depths.items() if depth > 0 and not lane.shared}
-    return tuple(sorted(waiting.difference(alive, (own,))))
+def orphans(depths: Mapping[Lane, int], alive: Collection[str], own: str, lanes: bool = False) -> tuple[str, ...]:
+    """Queues that hold questions and that nobody else is bound to serve, by name: of workers that do not live any more.
+
+    Args:
+        lanes: Whether this worker has long channels. One that has none also looks after the shared long queues and
+            its own: whoever filled them may be gone.
+    """
+    waiting = [lane for lane, depth in depths.items() if depth > 0]
+    dead = {lane.queue for lane in waiting if not lane.shared and lane.source not in alive and lane.source != own}
+    left = {lane.queue for lane in waiting if lane.long and not lanes and (lane.shared or lane.source == own)}
+    return tuple(sorted(dead | left))

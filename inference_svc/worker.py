@@ -228,10 +228,11 @@ class Worker:
         self._intake = Intake(
             self._bus,
             self.identity.worker_id,
-            room=lambda: self.serving.free > 0 and self.healthy,
+            room=lambda long: self.serving.room(long) and self.healthy,
             accept=lambda taken, source: self.serving.accept(taken, source),
             clock=self._clock,
             lease_s=self._settings.bus.lease_ms / 1000,
+            lanes=self.identity.long_channels > 0,
         )
         self.serving = Serving(
             self._bus,
@@ -304,6 +305,7 @@ class Worker:
             WorkerLease(
                 worker_id=me.worker_id,
                 channels=me.channels,
+                long_channels=me.long_channels,
                 free=self.serving.free,
                 state=self.state,
                 model_digest=me.model_digest,

@@ -58,6 +58,7 @@ class Assigner:
         rng: Picks the pairs of ``spill_least``, and where a rotation starts.
         breaker: When a bucket's home is left alone; None: never.
         overflow: Whether a question without room may go to the overflow lane.
+        long: Whether it is for long questions: those have shared lanes of their own.
     """
 
     def __init__(
@@ -70,10 +71,13 @@ class Assigner:
         rng: random.Random,
         breaker: BreakerLimits | None = None,
         overflow: bool = False,
+        long: bool = False,
     ) -> None:
         self.loads = Loads()
         self.breakers = Breakers(breaker or BreakerLimits(depth=0))
         self._overflow = overflow
+        self._bands = {band: (Lane(lane.source, long=long), branch) for band, (lane, branch) in _BANDS.items()}
+        self._overflow_lane = Lane(OVERFLOW.source, long=long)
         self.ring = Ring()
         self.shared_lanes = False
         self._load_factor = load_factor
@@ -131,8 +135,8 @@ class Assigner:
         placement = self._shared(band, barred)
         if placement is None and not (band is Priority.BACKGROUND and self.shared_lanes):
             placement = self._on_ring(bucket, barred, now) or self._in_overflow(barred)
-            if placement is not None and band in _BANDS:
-                why = f"the {_BANDS[band][0]} lane is full or not for this question; {placement.why}"
+            if placement is not None and band in self._bands:
+                why = f"the {self._bands[band][0]} lane is full or not for this question; {placement.why}"
                 placement = replace(placement, why=why)
         if placement is not None:
             self.loads.place(placement.lane)
@@ -141,9 +145,9 @@ class Assigner:
     def _shared(self, band: Priority, barred: frozenset[str]) -> Placement | None:
         """A place in the band's lane. An express question that finds it full goes to a channel;
         a background one does not: it must not get ahead that way."""
-        if band not in _BANDS or not self.shared_lanes or barred:
+        if band not in self._bands or not self.shared_lanes or barred:
             return None
-        lane, branch = _BANDS[band]
+        lane, branch = self._bands[band]
         if self.loads.of(lane) >= self._shared_bound:
             return None
         return Placement(lane, branch, None, f"priority {band.value}: the {lane} lane")
@@ -191,8 +195,8 @@ class Assigner:
         """A place in the lane that any worker empties when it has nothing else to do."""
         if not self._overflow or not self.shared_lanes or barred:
             return None
-        has_room = self.loads.of(OVERFLOW) < self._shared_bound
-        return Placement(OVERFLOW, Branch.OVERFLOW, None, _NO_ROOM) if has_room else None
+        has_room = self.loads.of(self._overflow_lane) < self._shared_bound
+        return Placement(self._overflow_lane, Branch.OVERFLOW, None, _NO_ROOM) if has_room else None
 
     def _near(self, bucket: int, barred: frozenset[str]) -> Sequence[Lane]:
         """Where the question may go before it is sent far away, the best first."""

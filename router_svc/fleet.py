@@ -16,7 +16,7 @@ class FleetView:
     """The fleet as this router may use it.
 
     Attributes:
-        members: Channels of all usable workers.
+        members: Channels of all usable workers, also those for long questions.
         shared_lanes: Whether all that take from the shared lanes are usable. Anyone may take from those, so with a
             mixed fleet (a new model is being rolled out) every question goes to a channel instead.
         reasons: Worker -> why it is not used, for people.
@@ -54,7 +54,11 @@ def view_of(fleet: Mapping[str, WorkerLease], tokenizer_digest: str, max_context
             usable.append(lease)
             continue
         mixed = True
-    members = frozenset(Lane(lease.worker_id, channel) for lease in usable for channel in range(lease.channels))
+    members = frozenset(
+        Lane(lease.worker_id, channel, long=channel >= lease.channels - lease.long_channels)
+        for lease in usable
+        for channel in range(lease.channels)
+    )
     barred = {
         level: frozenset(lease.worker_id for lease in usable if lease.levels and level.value not in lease.levels)
         for level in Isolation

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import product
 
 import msgspec
 
@@ -14,7 +15,8 @@ from kev.bus.port import Bus
 from kev.domain.errors import BusUnavailable
 from kev.domain.question import Priority
 from router_svc import metrics
-from router_svc.assign import Assigner, Placement
+from router_svc.assign import Placement
+from router_svc.lanes import Lanes
 from router_svc.overflow import Line
 from router_svc.tasks import to_the_end
 from router_svc.watch import Watch
@@ -46,6 +48,11 @@ class Filling:
         """Bands of what is left."""
         return {band for _, band in self.left}
 
+    @property
+    def all_long(self) -> bool:
+        """Whether only long questions are left."""
+        return bool(self.left) and all(question.lane.long for question, _ in self.left)
+
     def drop_expired(self, now_ms: int) -> None:
         """Moves questions whose deadline has passed from ``left`` to ``expired``; before the first look for room."""
         self.expired += self._past(now_ms)
@@ -63,34 +70,35 @@ class Filling:
 class Placer:
     """Owns the lines of waiters. All its work runs in the event loop.
 
-    Background questions wait in a line of their own: their lane may be full for
-    long while the channels have room, and nobody shall wait behind that.
+    Background questions wait in a line of their own, and so do long ones: their
+    lane may be full for long while the channels have room, and nobody shall wait
+    behind that.
 
     Args:
         max_waiters: Most submits in each line.
         clock: Unix milliseconds.
     """
 
-    def __init__(self, bus: Bus, assigner: Assigner, watch: Watch, max_waiters: int, clock: Callable[[], int]) -> None:
+    def __init__(self, bus: Bus, assigner: Lanes, watch: Watch, max_waiters: int, clock: Callable[[], int]) -> None:
         self._bus = bus
         self._assigner = assigner
         self._watch = watch
-        self._line, self._background = Line(max_waiters), Line(max_waiters)
+        self._lines = {kind: Line(max_waiters) for kind in product((False, True), repeat=2)}
         self._clock = clock
 
     @property
     def waiters(self) -> int:
         """Submits that wait for room."""
-        return len(self._line) + len(self._background)
+        return sum(len(line) for line in self._lines.values())
 
     def wake(self) -> None:
         """Room may have appeared."""
-        self._line.wake()
-        self._background.wake()
+        for line in self._lines.values():
+            line.wake()
 
     def check(self, bands: Iterable[Priority]) -> None:
         """Raises ``Overloaded`` if a submit with these bands could not even wait."""
-        self._line_for(bands).check(self._watch.rate)
+        self._line_for(bands, False).check(self._watch.rate)
 
     async def at_once(self, filling: Filling) -> bool:
         """Puts in all that is left, or nothing. Whoever waits already goes first.
@@ -99,7 +107,7 @@ class Placer:
             BusUnavailable: nobody knows whether it went in; the same submit again repairs that.
         """
         bands = filling.bands()
-        if len(self._line_for(bands)) and bands != {Priority.EXPRESS}:
+        if len(self._line_for(bands, filling.all_long)) and bands != {Priority.EXPRESS}:
             return False
         await to_the_end(self._put(filling, whole=True))
         return not filling.left
@@ -117,7 +125,7 @@ class Placer:
         """
         wake = asyncio.Event()
         began = time.monotonic()
-        line = self._line_for(filling.bands())
+        line = self._line_for(filling.bands(), filling.all_long)
         ticket = line.enter(wake.set, len(filling.left), self._watch.rate)
         try:
             self._show_lines()
@@ -128,7 +136,7 @@ class Placer:
                 filling.drop_late(self._clock())
                 ticket.count = len(filling.left)
                 await looked()
-                if filling.left and line is not (other := self._line_for(filling.bands())):
+                if filling.left and line is not (other := self._line_for(filling.bands(), filling.all_long)):
                     line.leave(ticket)
                     line = other
                     line.move_in(ticket)
@@ -139,8 +147,8 @@ class Placer:
             self._show_lines()
             metrics.WAITED.observe(time.monotonic() - began)
 
-    def _line_for(self, bands: Iterable[Priority]) -> Line:
-        return self._background if set(bands) == {Priority.BACKGROUND} else self._line
+    def _line_for(self, bands: Iterable[Priority], all_long: bool) -> Line:
+        return self._lines[set(bands) == {Priority.BACKGROUND}, all_long]
 
     async def _try(self, filling: Filling) -> None:
         try:
@@ -177,7 +185,7 @@ class Placer:
         now = time.monotonic()
         for question, band in filling.left:
             barred = self._watch.view.barred_for(question.isolation)
-            placement = self._assigner.assign(question.bucket, band, barred, now=now)
+            placement = self._assigner.assign(question.bucket, band, barred, now=now, long=question.lane.long)
             if placement is not None:
                 chosen.append((question, placement))
             elif whole:
@@ -208,7 +216,7 @@ class Placer:
 
     def _show_lines(self) -> None:
         metrics.WAITERS.set(self.waiters)
-        metrics.WAITING.set(self._line.questions + self._background.questions)
+        metrics.WAITING.set(sum(line.questions for line in self._lines.values()))
 
 
 def _addressed(question: QueuedQuestion, placement: Placement, now_ms: int) -> QueuedQuestion:

@@ -49,12 +49,14 @@ class Ready:
         bucket: Hash bucket, or -1.
         pool: The context pool that stands behind the first ``prefix_tokens``; its tokens are not in ``prompt``.
         batch_prefix_tokens: Tokens of the batch's prefix, which stand behind those (and the pool).
+        long: Whether it belongs to the long channels.
     """
 
     prompt: bytes
     prefix_tokens: int
     max_tokens: int
     bucket: int = NO_BUCKET
+    long: bool = False
     warnings: tuple[str, ...] = ()
     pool: PoolRef | None = None
     batch_prefix_tokens: int = 0
@@ -210,10 +212,18 @@ class Preparer:
             prompt=np.asarray(prompt.tokens, dtype="<i4").tobytes(),
             prefix_tokens=prompt.prefix_tokens,
             max_tokens=plan.max_tokens,
+            long=self._is_long(prompt),
             warnings=plan.warnings,
             pool=pool.ref if pool else None,
             batch_prefix_tokens=prompt.context_tokens,
         )
+
+    def _is_long(self, prompt: Prompt) -> bool:
+        """By what has to be computed for this question alone. Not by ``max_tokens``: an answer adds one row to a
+        forward however long it gets, and most end long before their limit."""
+        route = self._settings.router
+        shared = prompt.prefix_tokens if self._settings.isolation.shared_prefix else 0
+        return route.long_channels > 0 and len(prompt.tokens) - shared >= route.long_tokens
 
     def _chat(self) -> ChatFormat:
         """This thread's chat format: one object must not be used by two threads."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kev.bus.messages import OVERFLOW, Manifest, Piece, QueuedQuestion, SlotPlan
+from kev.bus.messages import OVERFLOW, Lane, Manifest, Piece, QueuedQuestion, SlotPlan
 from kev.config.settings import Settings
 from kev.domain.ids import problem_id
 from kev.domain.outcome import Audit, FinishReason, Outcome, Status, text_digest
@@ -110,7 +110,7 @@ def queued(
         accepted_ms=manifest.created_ms,
         isolation=manifest.isolation,
         max_parallel=max_parallel,
-        lane=OVERFLOW,
+        lane=Lane(OVERFLOW.source, long=ready.long),
         bucket=ready.bucket,
         branch="",
         tokenizer_digest=tokenizer_digest,

@@ -28,6 +28,7 @@ from router_svc.admission import Refusal, check_batch, digest_of
 from router_svc.assign import Assigner
 from router_svc.breaker import BreakerLimits
 from router_svc.contexts import Contexts
+from router_svc.lanes import Lanes
 from router_svc.placing import Filling, Placer
 from router_svc.prepare import Preparer, Ready, limits_of
 from router_svc.settling import Settling
@@ -108,15 +109,8 @@ class Router:
         self._strategies = Strategies(route)
         self._preparer = Preparer(settings, tokenizer, self._limits, self._strategies.of(None))
         self.contexts = Contexts(bus, settings, self._preparer, tokenizer.digest, clock)
-        self._assigner = Assigner(
-            load_factor=route.load_factor,
-            queue_bound=settings.bus.queue_bound,
-            shared_bound=settings.bus.shared_lane_bound,
-            virtual_nodes=route.virtual_nodes,
-            rng=rng or random.Random(),
-            breaker=BreakerLimits(route.breaker_depth, route.breaker_factor, route.breaker_open_ms / 1000),
-            overflow=route.overflow_policy is OverflowPolicy.QUEUE,
-        )
+        chance = rng or random.Random()
+        self._assigner = Lanes(lambda long: _assigner(settings, chance, long), split=route.long_channels > 0)
         self._watch = Watch(
             bus,
             self._assigner,
@@ -320,7 +314,8 @@ class Router:
 
     async def _overflow(self, request: _Request) -> None:
         if self._settings.router.overflow_policy is not OverflowPolicy.WAIT:
-            raise self._overloaded(len(request.filling.left))
+            long = sum(question.lane.long for question, _ in request.filling.left)
+            raise self._overloaded(len(request.filling.left) - long, long)
         await self._placer.patiently(request.filling, lambda: to_the_end(self._looked(request)))
 
     async def _looked(self, request: _Request) -> None:
@@ -356,13 +351,27 @@ class Router:
         if self._settings.router.overflow_policy is OverflowPolicy.WAIT:
             self._placer.check(bands)
         elif not self._assigner.any_room() and bands == {Priority.NORMAL}:
-            raise self._overloaded(len(batch.questions))
+            raise self._overloaded(len(batch.questions), 0)
 
-    def _overloaded(self, missing: int) -> Overloaded:
+    def _overloaded(self, short: int, long: int) -> Overloaded:
         if not self._assigner.ring:
             return Overloaded("no worker is ready", self._settings.bus.lease_ms)
-        delay = self._watch.rate.retry_after_ms(missing - self._assigner.room())
-        return Overloaded(f"no room for {missing} more questions", delay)
+        delay = self._watch.rate.retry_after_ms(self._assigner.missing(short, long))
+        return Overloaded(f"no room for {short + long} more questions", delay)
+
+
+def _assigner(settings: Settings, rng: random.Random, long: bool) -> Assigner:
+    route = settings.router
+    return Assigner(
+        load_factor=route.load_factor,
+        queue_bound=settings.bus.queue_bound,
+        shared_bound=settings.bus.shared_lane_bound,
+        virtual_nodes=route.virtual_nodes,
+        rng=rng,
+        breaker=BreakerLimits(route.breaker_depth, route.breaker_factor, route.breaker_open_ms / 1000),
+        overflow=route.overflow_policy is OverflowPolicy.QUEUE,
+        long=long,
+    )
 
 
 def _may_run(record: RequestRecord, now_ms: int) -> bool:

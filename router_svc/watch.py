@@ -10,8 +10,8 @@ from collections.abc import Callable
 from kev.bus.port import Bus
 from kev.domain.errors import BusUnavailable
 from router_svc import metrics
-from router_svc.assign import Assigner
 from router_svc.fleet import FleetView, view_of
+from router_svc.lanes import Lanes
 from router_svc.overflow import DrainRate
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class Watch:
     def __init__(
         self,
         bus: Bus,
-        assigner: Assigner,
+        assigner: Lanes,
         *,
         tokenizer_digest: str,
         max_context: int,
@@ -93,7 +93,7 @@ class Watch:
             self.rate.update(time.monotonic(), loads.total, loads.arrived)
             metrics.observe_fleet(len(fleet), len(view.members), loads.total, self.rate.per_second)
             metrics.OLDEST.set(self._bus.oldest_s)
-            metrics.observe_breakers(self._assigner.breakers.states(time.monotonic()))
+            metrics.observe_breakers(self._assigner.breakers(time.monotonic()))
             metrics.observe_depths({lane: loads.of(lane) for lane in {*view.members, *depths}})
         self._changed()
 

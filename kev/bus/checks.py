@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 
 from kev.bus.messages import ContextPool, Lane, Piece, QueuedQuestion, digest_of_tokens
 from kev.domain.errors import InvalidArgument
-from kev.domain.ids import SHARED_LANES, is_worker_id, pool_key
+from kev.domain.ids import SHARED_LANES, is_queue, is_worker_id, pool_key
 from kev.domain.question import MAX_QUESTIONS
 
 
 def check_source(source: str) -> None:
-    """Raises ``InvalidArgument`` unless ``source`` is a worker id or a shared lane."""
-    if source not in SHARED_LANES and not is_worker_id(source):
+    """Raises ``InvalidArgument`` unless ``source`` is a worker id or a shared lane, or the long queue of one."""
+    if not is_queue(source):
         allowed = ", ".join(SHARED_LANES)
         raise InvalidArgument("source", f"a worker id (lower case, digits, dashes) or one of {allowed}, not {source!r}")
 
@@ -25,7 +25,7 @@ def check_worker(worker_id: str) -> None:
 
 def check_lane(lane: Lane) -> None:
     """Raises ``InvalidArgument`` unless a question may wait in ``lane``."""
-    check_source(lane.source)
+    check_source(lane.queue)
     if lane.shared != (lane.channel < 0):
         raise InvalidArgument("lane", f"a worker's lane has a channel, a shared one has none: {lane}")
 

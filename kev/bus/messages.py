@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from kev.domain.ids import SHARED_LANES
+from kev.domain.ids import SHARED_LANES, long_queue
 from kev.domain.outcome import Outcome
 from kev.domain.question import Constraint, Isolation, ResultMode, Sampling
 
@@ -24,11 +24,18 @@ class Lane(Struct, frozen=True, order=True):
     """Where a question waits: a channel's queue, or a shared lane.
 
     ``source`` is a worker id or one of ``express``, ``overflow``,
-    ``background``; ``channel`` is -1 for a shared lane.
+    ``background``; ``channel`` is -1 for a shared lane. ``long``: it belongs
+    to long questions, with a queue of its own beside the one for the others.
     """
 
     source: str
     channel: int = -1
+    long: bool = False
+
+    @property
+    def queue(self) -> str:
+        """What ``Bus.take`` calls the queue that this lane is part of."""
+        return long_queue(self.source) if self.long else self.source
 
     @property
     def shared(self) -> bool:
@@ -36,7 +43,7 @@ class Lane(Struct, frozen=True, order=True):
         return self.source in SHARED_LANES
 
     def __str__(self) -> str:
-        return self.source if self.channel < 0 else f"{self.source}/{self.channel}"
+        return self.queue if self.channel < 0 else f"{self.source}/{self.channel}"
 
 
 EXPRESS, OVERFLOW, BACKGROUND = (Lane(name) for name in SHARED_LANES)
@@ -209,6 +216,7 @@ class WorkerLease(Struct, frozen=True):
 
     Attributes:
         channels: Size of the channel pool; queues ``<worker_id>/0 .. channels - 1``.
+        long_channels: How many of them, the last ones, take long questions and no others.
         state: ``ready`` or ``draining``.
         levels: Isolation levels served (``strict`` only after its self-test).
         max_context: Most positions of one channel.
@@ -226,6 +234,7 @@ class WorkerLease(Struct, frozen=True):
     levels: tuple[str, ...] = ()
     address: str = ""
     beat: int = 0
+    long_channels: int = 0
 
 
 class DeadLetter(Struct, frozen=True):

@@ -156,7 +156,8 @@ class Bus(Protocol):
     # -- a worker's work -----------------------------------------------------------
     async def take(self, source: str) -> Taken | None:
         """Takes one question from a source: a worker id (own or orphaned: all its
-        channel queues) or a shared lane's name. None when it is empty. Never waits."""
+        channel queues) or a shared lane's name; or ``long_queue`` of one, where
+        its long questions wait. None when it is empty. Never waits."""
 
     async def strike(self, rid: str, slot: int) -> int:
         """Writes down one more strike against a question; returns their number."""

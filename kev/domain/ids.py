@@ -11,6 +11,7 @@ _WORKER_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 REQUEST_ID_ALLOWED = "must be 1 to 128 letters, digits and . _ : -, beginning with a letter or digit"
 POOL_NAME_ALLOWED = REQUEST_ID_ALLOWED
 SHARED_LANES = ("express", "overflow", "background")
+_LONG = ".long"
 
 
 def new_request_id() -> str:
@@ -26,6 +27,22 @@ def is_request_id(text: str) -> bool:
 def is_worker_id(text: str) -> bool:
     """Whether ``text`` may name a worker: lower case, digits, dashes; no shared lane's name."""
     return _WORKER_ID.fullmatch(text) is not None and text not in SHARED_LANES
+
+
+def long_queue(source: str) -> str:
+    """The queue of a source's long questions. No worker id holds a dot."""
+    return source + _LONG
+
+
+def is_queue(text: str) -> bool:
+    """Whether ``text`` names a queue: a worker id or a shared lane, or the long one beside it."""
+    source = short_queue(text)
+    return source in SHARED_LANES or is_worker_id(source)
+
+
+def short_queue(queue: str) -> str:
+    """The reverse of ``long_queue``; a queue that is not long stays as it is."""
+    return queue.removesuffix(_LONG)
 
 
 def rid_of(tenant: str, request_id: str) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 from bus_labs import Lab
-from bus_makers import new_rid, now_ms, question, questions
+from bus_makers import lease, new_rid, now_ms, question, questions
 
 from kev.bus.messages import BACKGROUND, EXPRESS, OVERFLOW, Lane
 from kev.domain.errors import InvalidArgument
 
+LONG = Lane("w", 1, long=True)
 W0, W1, OTHER = Lane("w", 0), Lane("w", 1), Lane("other", 0)
 
 
@@ -193,7 +194,7 @@ async def test_a_lane_that_cannot_be_is_an_error(bus, lane):
     assert await bus.depths() == {}
 
 
-@pytest.mark.parametrize("source", ["a.b", "*", ">", "", "Upper"])
+@pytest.mark.parametrize("source", ["a.b", "*", ">", "", "Upper", ".long", "w.long.long", "long.w"])
 async def test_a_source_that_cannot_be_is_an_error(bus, source):
     with pytest.raises(InvalidArgument):
         await bus.take(source)
@@ -216,3 +217,56 @@ async def test_the_age_of_the_oldest_question_is_known(lab: Lab, bus):
     await bus.enqueue(questions(new_rid(), 1, Lane("w", 1)))
     await bus.depths()
     assert 0.4 < bus.oldest_s < 30
+
+
+async def test_long_questions_wait_in_a_queue_of_their_own(bus):
+    rid = new_rid()
+    await bus.enqueue([question(rid, 0, LONG), question(rid, 1, W1), question(rid, 2, LONG), question(rid, 3, W0)])
+    assert await bus.depths() == {LONG: 2, W1: 1, W0: 1}
+    assert [one.slot for one in await drain(bus, "w")] == [1, 3]
+    assert await bus.depths() == {LONG: 2}
+    taken = await bus.take("w.long")
+    assert (taken.question.slot, taken.question.lane) == (0, LONG)
+    await taken.give_back()
+    assert [one.slot for one in await drain(bus, "w.long")] == [0, 2]
+    assert await bus.depths() == {}
+
+
+@pytest.mark.parametrize("name", ["express", "overflow", "background"])
+async def test_a_shared_lane_has_a_long_one_beside_it(bus, name):
+    rid, lane = new_rid(), Lane(name, long=True)
+    await bus.enqueue(questions(rid, 20, lane))
+    await bus.enqueue([question(rid, 20, Lane(name))])
+    assert await bus.depths() == {lane: 20, Lane(name): 1}
+    assert await bus.enqueue(questions(rid, 5, lane, first=30)) == frozenset({lane})
+    assert [one.slot for one in await drain(bus, f"{name}.long")] == list(range(20))
+    assert [one.slot for one in await drain(bus, name)] == [20]
+
+
+async def test_a_full_long_queue_leaves_room_in_the_other(bus):
+    rid = new_rid()
+    assert await bus.enqueue(questions(rid, 8, LONG)) == frozenset()
+    assert await bus.enqueue([question(rid, 8, LONG), question(rid, 9, W1)]) == frozenset({LONG})
+    assert await bus.enqueue([question(rid, 9, W1)]) == frozenset()
+    assert await bus.depths() == {LONG: 8, W1: 1}
+
+
+async def test_workers_and_lanes_whose_names_are_alike_do_not_mix(bus):
+    """A worker may be called long, or long-w."""
+    rid, lanes = new_rid(), [Lane("long", 0), Lane("long", 0, long=True), Lane("long-w", 0), LONG]
+    await bus.enqueue([question(rid, slot, lane) for slot, lane in enumerate(lanes)])
+    assert await bus.depths() == dict.fromkeys(lanes, 1)
+    for slot, lane in enumerate(lanes):
+        assert [one.slot for one in await drain(bus, lane.queue)] == [slot]
+
+
+async def test_the_long_queue_of_a_worker_that_is_gone_can_be_drained(lab: Lab):
+    router, dead, heir = [await lab.connect() for _ in range(3)]
+    await dead.announce(lease("w", channels=2, long_channels=1))
+    rid = new_rid()
+    await router.enqueue(questions(rid, 3, LONG))
+    assert await dead.take("w.long") is not None
+    await dead.withdraw("w")
+    assert [one.slot for one in await drain(heir, "w.long")] == [1, 2]
+    await lab.pass_time(1.0)
+    assert [one.slot for one in await drain(heir, "w.long")] == [0]

@@ -129,7 +129,7 @@ async def test_what_one_router_refuses_for_good_while_another_takes_it_runs_once
     """The first opens the request, finds no room for all of it and gives it up, at any moment of the other's submit."""
     small = await lab.router(router__overflow_policy="reject")
     large = await lab.router(router__overflow_policy="reject")
-    small._assigner._queue_bound = 1
+    small._assigner.short._queue_bound = 1
     await until(lambda: small.ready and large.ready)
     for trial in range(15):
         await small._watch.poll()

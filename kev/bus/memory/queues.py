@@ -30,7 +30,7 @@ class Entry:
 
 @dataclass(slots=True)
 class Source:
-    """All queues of one worker, or one shared lane."""
+    """All lanes of one queue: a worker's or a shared one, or the long one beside it."""
 
     waiting: deque[Entry] = field(default_factory=deque)
     again: deque[Entry] = field(default_factory=deque)
@@ -83,7 +83,7 @@ class Queues:
 
     def holds(self, entry: Entry, holder: int, now: float) -> bool:
         """Whether delivery ``holder`` of the entry may still answer for it."""
-        held = self._sources[entry.question.lane.source].held.get(entry.number)
+        held = self._sources[entry.question.lane.queue].held.get(entry.number)
         return held is entry and entry.holder == holder and now < entry.held_until
 
     def ack(self, entry: Entry) -> None:
@@ -96,7 +96,7 @@ class Queues:
 
     def give_back(self, entry: Entry) -> None:
         """Returns a held entry, for the next take."""
-        queues = self._sources[entry.question.lane.source]
+        queues = self._sources[entry.question.lane.queue]
         del queues.held[entry.number]
         queues.again.append(entry)
 
@@ -117,7 +117,7 @@ class Queues:
     def _add(self, question: QueuedQuestion, now: float, traceparent: str) -> None:
         self._numbers += 1
         entry = Entry(question, self._numbers, question.deadline_ms + self._grace_ms, traceparent=traceparent)
-        self._sources.setdefault(question.lane.source, Source()).waiting.append(entry)
+        self._sources.setdefault(question.lane.queue, Source()).waiting.append(entry)
         self._depths[question.lane] += 1
         self._seen[question.rid, question.slot] = now
         heapq.heappush(self._expiries, (entry.expires_ms, entry.number, entry))
@@ -142,7 +142,7 @@ class Queues:
             return
         entry.gone = True
         lane = entry.question.lane
-        self._sources[lane.source].held.pop(entry.number, None)
+        self._sources[lane.queue].held.pop(entry.number, None)
         self._depths[lane] -= 1
         if not self._depths[lane]:
             del self._depths[lane]

@@ -39,6 +39,7 @@ from kev.bus.nats.take import Take
 from kev.bus.nats.topology import ensure_streams
 from kev.bus.port import Claim, Subscription, Taken
 from kev.bus.settings import BusSettings
+from kev.domain.ids import long_queue
 from kev.domain.outcome import Outcome
 
 log = logging.getLogger(__name__)
@@ -210,6 +211,8 @@ class NatsBus:
         """See ``Bus.announce``."""
         await self._fleet.announce(lease)
         await self._take.prepare(lease.worker_id)
+        if lease.long_channels:
+            await self._take.prepare(long_queue(lease.worker_id))
 
     async def withdraw(self, worker_id: str) -> None:
         """See ``Bus.withdraw``."""

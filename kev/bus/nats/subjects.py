@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kev.bus.messages import Lane
-from kev.domain.ids import SHARED_LANES
+from kev.domain.ids import SHARED_LANES, is_queue, short_queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +67,15 @@ class Names:
 
     def lane(self, lane: Lane, number: int = 0) -> str:
         """A channel's subject, or one of the subjects of a shared lane."""
-        return f"{self.ns}.q.{lane.source}.{number if lane.shared else lane.channel}"
+        return f"{self.ns}.q.{lane.queue}.{number if lane.shared else lane.channel}"
 
     def lane_of(self, subject: str) -> tuple[Lane, int] | None:
         """The reverse of ``lane``; None for a subject that is none."""
-        words = subject.split(".")[2:]
-        if len(words) != 2 or not words[1].isdecimal():
+        queue, _, last = subject.removeprefix(f"{self.ns}.q.").rpartition(".")
+        if not is_queue(queue) or not last.isdecimal():
             return None
-        number = int(words[1])
-        return (Lane(words[0]), number) if words[0] in SHARED_LANES else (Lane(words[0], number), 0)
+        source, number, long = short_queue(queue), int(last), queue != short_queue(queue)
+        return (Lane(source, -1, long), number) if source in SHARED_LANES else (Lane(source, number, long), 0)
 
     def source(self, source: str) -> str:
         """What a source's durable filters."""
@@ -83,7 +83,9 @@ class Names:
 
     def durable(self, source: str) -> str:
         """A source's durable consumer."""
-        return f"{'lane' if source in SHARED_LANES else 'worker'}-{source}"
+        name = short_queue(source)
+        kind = "lane" if name in SHARED_LANES else "worker"
+        return f"{kind}-{name}" if name == source else f"long-{kind}-{name}"
 
     def manifest(self, rid: str) -> str:
         """A request's manifest."""

@@ -120,6 +120,17 @@ async def test_a_cancel_reaches_the_workers(desk: Desk, make: ModuleType):
     assert await router.request(rid) is None
 
 
+async def test_a_long_question_travels_from_the_router_to_the_worker(desk: Desk, make: ModuleType):
+    router, worker = await desk.as_("router"), await desk.as_("inference")
+    await worker.announce(make.lease("w", long_channels=1))
+    question = make.question(make.new_rid(), 0, Lane("w", 3, long=True))
+    assert await router.enqueue([question]) == frozenset()
+    taken = await worker.take("w.long")
+    assert taken is not None
+    assert taken.question == question
+    await taken.ack()
+
+
 async def test_a_context_pool_travels_from_the_router_to_the_worker(desk: Desk, make: ModuleType):
     router, worker = await desk.as_("router"), await desk.as_("inference")
     pool = make.pool("manual", count=200_000)

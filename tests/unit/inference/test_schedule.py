@@ -19,7 +19,9 @@ class Floor:
 
     def __init__(self, channels: int = 4, rows: int = 16, pages: int = 64, context: int = 128, **memory: Any) -> None:
         self.memory = Memory(PageAllocator(pages), pages, MemoryLimits(context, **memory))
-        self.scheduler = Scheduler(ForwardLimits(channels, rows), self.memory)
+        self.scheduler = Scheduler(
+            ForwardLimits(channels, rows, long_rows=8, long_share=0.5, long_pages=8), self.memory
+        )
         self.runs: dict[int, Any] = {}
         self.next_prompt = 0
 
@@ -235,3 +237,38 @@ def test_pages_that_held_something_are_scrubbed_unless_told_otherwise() -> None:
     floor.turn()
     floor.scheduler.leave(floor.runs[0])
     assert floor.memory.scrubs == []
+
+
+def test_a_long_prompt_adds_a_share_of_the_others_rows() -> None:
+    floor = Floor(rows=32)
+    floor.join(0, prompt=40, tokens=1, long=True)
+    assert floor.turn() == {0: 8}  # alone: never more than its own chunk
+    floor.join(1, prompt=10, tokens=3)
+    assert floor.turn() == {0: 5, 1: 10}  # half of ten
+    assert floor.turn() == {0: 2, 1: 1}  # half of one is too little to live on
+    assert floor.turn() == {0: 2, 1: 1}
+    assert floor.turn() == {0: 8}
+    assert sum(rows.get(0, 0) for rows in floor.all_turns()) == 40 - 8 - 5 - 2 - 2 - 8
+
+
+def test_others_that_fill_the_budget_do_not_starve_a_long_prompt_nor_does_it_stall_them() -> None:
+    floor = Floor(channels=8, rows=16)
+    floor.join(7, prompt=40, tokens=1, long=True)
+    for channel in range(4):
+        floor.join(channel, prompt=30, tokens=1)
+    turns = floor.all_turns()
+    assert all(rows.get(7, 0) <= 8 for rows in turns)
+    last_of_others = max(at for at, rows in enumerate(turns) if set(rows) - {7})
+    assert sum(rows.get(7, 0) for rows in turns[:last_of_others]) > 0
+    assert all(sum(count for channel, count in rows.items() if channel != 7) >= 8 for rows in turns[:last_of_others])
+
+
+def test_a_long_run_that_waits_for_pages_holds_back_only_its_kind() -> None:
+    floor = Floor(pages=16)
+    floor.join(0, prompt=90, tokens=4, long=True)
+    floor.join(1, prompt=60, tokens=4, long=True)  # more than half of the pages with the first
+    floor.join(2, prompt=20, tokens=4)
+    floor.turn()
+    assert [floor.runs[channel].admitted for channel in range(3)] == [True, False, True]
+    floor.all_turns()
+    assert floor.runs[1].left

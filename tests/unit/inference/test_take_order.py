@@ -41,3 +41,21 @@ def test_orphans_are_queues_of_workers_that_are_gone() -> None:
     depths |= {EXPRESS: 3, OVERFLOW: 5}
     assert orphans(depths, ["w2"], "w1") == ("w3",)
     assert orphans(depths, [], "w1") == ("w2", "w3")
+
+
+def test_long_queues_have_an_order_of_their_own() -> None:
+    assert take_order("w1", ["old.long"], 1, long=True) == (
+        "express.long",
+        "w1.long",
+        "overflow.long",
+        "old.long",
+        "background.long",
+    )
+    assert take_order("w1", [], 4, long=True)[0] == "overflow.long"
+
+
+def test_a_worker_without_long_channels_looks_after_long_queues_that_nobody_may_serve() -> None:
+    depths = {Lane("w1", 3, long=True): 1, Lane("w2", 3, long=True): 1, Lane("w3", 3, long=True): 1, Lane("w3", 0): 1}
+    depths |= {Lane("express", long=True): 1, EXPRESS: 1}
+    assert orphans(depths, ["w2"], "w1") == ("express.long", "w1.long", "w3", "w3.long")
+    assert orphans(depths, ["w2"], "w1", lanes=True) == ("w3", "w3.long")

@@ -55,21 +55,25 @@ class FakeBus:
 class Desk:
     """An intake with ``room`` seats."""
 
-    def __init__(self, bus: FakeBus, room: int, lease_s: float = 60.0) -> None:
-        self.room = room
+    def __init__(self, bus: FakeBus, room: int, lease_s: float = 60.0, long_room: int | None = None) -> None:
+        self.room, self.long_room = room, long_room or 0
         self.got = asyncio.Event()
         self.bus = bus
         self.intake = Intake(
             bus,  # type: ignore[arg-type]
             "w1",
-            room=lambda: self.room > 0,
+            room=lambda long: (self.long_room if long else self.room) > 0,
             accept=self._accept,
             clock=Clock(),
             lease_s=lease_s,
+            lanes=long_room is not None,
         )
 
     def _accept(self, taken: Any, source: str) -> None:
-        self.room -= 1
+        if source.endswith(".long") and self.long_room:
+            self.long_room -= 1
+        else:
+            self.room -= 1
         self.bus.taken.append(taken)
         self.got.set()
 

@@ -87,6 +87,8 @@ def test_an_unknown_flag_is_refused() -> None:
         ("router: {listen: nowhere}", "router.listen: must be HOST:PORT"),
         ("router: {listen: 'a:70000'}", "router.listen: must be HOST:PORT"),
         ("bus: {url: localhost}", "bus.url: must be nats://HOST:PORT"),
+        ("router: {long_channels: 32}", "router: long_channels must be below channel_pool_size (32), got 32"),
+        ("router: {strategy: length_aware}", "router: strategy length_aware needs long_channels of at least 1"),
         ("inference: {worker_id: Über}", "inference: worker_id must be lower case letters"),
         ("inference: {worker_id: overflow}", "inference: worker_id must be lower case letters"),
         ("core: {device: tpu}", "core.device: String should match pattern"),
