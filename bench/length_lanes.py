@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
+import json
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -23,7 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.common import EXAMPLES, percentile, reported, texts_of
+from bench.common import EXAMPLES, percentile, reported
 from kev.app.engine import Engine
 from kev.config.load import load_settings
 from kev.domain.question import Question
@@ -120,7 +121,7 @@ async def _stretch(engine: Engine, args: argparse.Namespace, long_text: str, sec
     What ends later counts too; the long question is cancelled then.
     """
     part, until = Part(), time.perf_counter() + seconds
-    texts = itertools.cycle(texts_of(EXAMPLES))
+    texts = itertools.cycle(_texts())
     long = asyncio.create_task(_ask_long(engine, long_text, part)) if long_text else None
     if long is not None:
         await asyncio.sleep(min(0.5, seconds / 4))
@@ -151,10 +152,15 @@ async def _answer(engine: Engine, question: Question) -> SlotResult:
     return result
 
 
+def _texts() -> list[str]:
+    items = [json.loads(line) for line in EXAMPLES.read_text().splitlines() if line.strip()]
+    return [item["text"] for item in items if "text" in item]
+
+
 def _long_text(tokens: int, model: str) -> str:
     """A text of about so many tokens."""
     tokenizer = Tokenizer.load(resolve_model(model))
-    ids: Sequence[int] = tokenizer.encode_text(" ".join(texts_of(EXAMPLES)) + " ", at_start=False)
+    ids: Sequence[int] = tokenizer.encode_text(" ".join(_texts()) + " ", at_start=False)
     return tokenizer.decode(list(itertools.islice(itertools.cycle(ids), tokens)))
 
 

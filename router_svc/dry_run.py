@@ -13,6 +13,7 @@ from kev.tokens.tokenizer import Tokenizer
 from router_svc.admission import Refusal
 from router_svc.assign import NO_BUCKET
 from router_svc.normalise import normalise
+from router_svc.pre_buckets import PreBuckets
 from router_svc.prepare import Preparer, limits_of
 from router_svc.ring import Ring
 from router_svc.strategies import bucketing
@@ -26,6 +27,8 @@ class Routed(Struct, frozen=True):
         bucket: Hash bucket, or -1 if the strategy uses none.
         home: Global name of the bucket's channel, or empty: no bucket, no channels, or refused.
         saved: Characters that normalisation saved.
+        long: Whether it goes to the long channels.
+        type: Rule of ``router.pre_buckets`` that it matches, or empty.
         reason, detail: Why it would be refused; else empty.
     """
 
@@ -38,6 +41,8 @@ class Routed(Struct, frozen=True):
     reason: str = ""
     detail: str = ""
     warnings: tuple[str, ...] = ()
+    long: bool = False
+    type: str = ""
 
 
 class DryRun:
@@ -53,7 +58,12 @@ class DryRun:
     def __init__(self, settings: Settings, tokenizer: Tokenizer, members: Iterable[Lane] = ()) -> None:
         self._level = settings.router.normalize
         self._preparer = Preparer(settings, tokenizer, limits_of(settings, tokenizer), bucketing(settings.router))
-        self._ring = Ring(members, settings.router.virtual_nodes)
+        lanes = frozenset(members)
+        self._rings = {
+            long: Ring((lane for lane in lanes if lane.long is long), settings.router.virtual_nodes)
+            for long in (False, True)
+        }
+        self._types = PreBuckets(settings.router.pre_buckets, settings.router.hash_buckets)
 
     def route(self, question: Question) -> Routed:
         """Where this question would go while nothing is overloaded."""
@@ -71,14 +81,17 @@ class DryRun:
                 reason=prepared.reason,
                 detail=prepared.detail,
             )
-        has_home = prepared.bucket != NO_BUCKET and len(self._ring) > 0
+        ring = self._rings[prepared.long and len(self._rings[True]) > 0]
+        has_home = prepared.bucket != NO_BUCKET and len(ring) > 0
         return Routed(
             prompt_text=texts.prompt_text,
             routing_text=texts.routing_text,
             tokens=len(prepared.prompt) // 4,
             bucket=prepared.bucket,
-            home=str(self._ring.home(prepared.bucket)) if has_home else "",
+            home=str(ring.home(prepared.bucket)) if has_home else "",
             saved=texts.chars_saved,
+            long=prepared.long,
+            type=self._types.type_of(texts.routing_text),
             warnings=prepared.warnings,
         )
 

@@ -55,6 +55,10 @@ SAVED_CHARS = Counter(
 )
 SAVED_TOKENS = Counter("kev_router_saved_tokens_total", "Tokens that the model need not read for it.")
 
+ASTRAY = Counter(
+    "kev_router_pre_bucket_timeouts_total", "Texts on which a rule of router.pre_buckets took too long.", ["rule"]
+)
+
 _buckets = 64
 
 

@@ -10,6 +10,7 @@ from kev.config.source import ConfigError
 from kev.domain.errors import NotServed
 from kev.domain.question import Strategy
 from router_svc.assign import NO_BUCKET
+from router_svc.pre_buckets import PreBuckets
 from router_svc.ring import stable_hash
 from router_svc.semantic.codebook import Codebook
 from router_svc.semantic.salience import Salience
@@ -110,19 +111,34 @@ class Strategies:
             raise NotServed(f"batch.strategy: {strategy} is not served here: {error}") from error
 
 
+class ByType:
+    """A strategy behind rules that give each type of questions buckets of its own, also to those with a key."""
+
+    def __init__(self, inner: Bucketing, types: PreBuckets) -> None:
+        self._inner = inner
+        self.types = types
+
+    def bucket(self, routing_key: str, routing_text: str) -> int:
+        """See ``Bucketing``."""
+        return self.types.place(self._inner.bucket(routing_key, routing_text), routing_text)
+
+
 def bucketing(settings: RouterSettings) -> Bucketing:
     """The strategy that the settings name.
 
     Raises:
         NoVectors, BadCodebook: ``semantic_hash`` lacks a file; the text says what to do.
     """
-    match settings.strategy:
-        case Strategy.ROUND_ROBIN | Strategy.LENGTH_AWARE:
-            return RoundRobin()
-        case Strategy.CONSISTENT_HASH:
-            return ConsistentHash(settings.hash_buckets)
-        case Strategy.SEMANTIC_HASH:
-            table, codebook = Table.load(), None
-            if settings.codebook:
-                codebook = Codebook.load(settings.codebook, table=table.digest, buckets=settings.hash_buckets)
-            return SemanticHash(settings.hash_buckets, table, codebook)
+    if settings.strategy in (Strategy.ROUND_ROBIN, Strategy.LENGTH_AWARE):
+        return RoundRobin()
+    found = _hashing(settings)
+    return ByType(found, PreBuckets(settings.pre_buckets, settings.hash_buckets)) if settings.pre_buckets else found
+
+
+def _hashing(settings: RouterSettings) -> Bucketing:
+    if settings.strategy is Strategy.CONSISTENT_HASH:
+        return ConsistentHash(settings.hash_buckets)
+    table, codebook = Table.load(), None
+    if settings.codebook:
+        codebook = Codebook.load(settings.codebook, table=table.digest, buckets=settings.hash_buckets)
+    return SemanticHash(settings.hash_buckets, table, codebook)

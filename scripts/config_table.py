@@ -43,6 +43,8 @@ def allowed(field: FieldInfo) -> str:
         return ", ".join(f"`{value}`" for value in get_args(kind))
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return ", ".join(f"`{member.value}`" for member in kind)
+    if get_origin(kind) is tuple:
+        return "a list, in the file"
     if kind is bool:
         return "`true`, `false`"
     low = next((limit.ge for limit in field.metadata if isinstance(limit, Ge)), None)
@@ -59,7 +61,7 @@ def default(field: FieldInfo) -> str:
         value = value.get_secret_value()
     if isinstance(value, bool):
         value = str(value).lower()
-    return f"`{value}`" if str(value) else "empty"
+    return f"`{value}`" if str(value) and value != () else "empty"
 
 
 def tables() -> str:

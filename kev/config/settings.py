@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
+import regex
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -42,6 +44,14 @@ def _broker(text: str) -> str:
 def _collector(text: str) -> str:
     if text and not re.fullmatch(r"https?://[^\s/@]+(/\S*)?", text):
         raise ValueError("must be http://HOST:PORT or https://HOST:PORT, perhaps with a path; empty is off")
+    return text
+
+
+def _regular(text: str) -> str:
+    try:
+        regex.compile(text)
+    except regex.error as error:
+        raise ValueError(f"is not a regular expression: {error}") from None
     return text
 
 
@@ -101,6 +111,32 @@ class DeploySettings(Section):
     """``single``: one process; ``multi_gpu``: local processes; ``distributed``: services over NATS."""
 
 
+class PreBucket(Section):
+    """One rule of ``router.pre_buckets``: a type of questions, and its share of the hash buckets.
+
+    It matches a question whose routing text (folded: lower case, no fillers)
+    holds one of the keywords, or in which the pattern is found.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
+    keywords: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=100)], ...], Field(max_length=200)] = ()
+    pattern: Annotated[str, Field(max_length=1000), AfterValidator(_regular)] = ""
+    share: Annotated[float, Field(gt=0.0, lt=1.0)]
+
+    @model_validator(mode="after")
+    def _something(self) -> PreBucket:
+        if not self.keywords and not self.pattern:
+            raise ValueError("must have keywords, a pattern, or both")
+        if any(not word.strip() for word in self.keywords):
+            raise ValueError("keywords must not be blank")
+        return self
+
+
+def pre_bucket_widths(rules: Sequence[PreBucket], buckets: int) -> list[int]:
+    """How many of the hash buckets each rule owns: its share of them, at least one."""
+    return [max(1, int(rule.share * buckets)) for rule in rules]
+
+
 class RouterSettings(Section):
     """``router``: how questions get channels, and what one batch may ask."""
 
@@ -118,6 +154,8 @@ class RouterSettings(Section):
     """No channel is loaded above this share of the mean."""
     codebook: str = ""
     """File of a codebook for ``semantic_hash``, fitted to the deployment's own questions; empty needs none."""
+    pre_buckets: Annotated[tuple[PreBucket, ...], Field(max_length=64)] = ()
+    """Rules that give types of questions hash buckets of their own; see routing. The first that matches counts."""
     breaker_depth: Annotated[int, Field(ge=0)] = 8
     """Least questions in a home's queue at which its bucket's breaker may open; 0 turns breakers off."""
     breaker_factor: Annotated[float, Field(ge=1.0, le=100.0)] = 1.5
@@ -144,6 +182,19 @@ class RouterSettings(Section):
     """Longest time a question may ask for."""
     max_text_chars: Count = 1_000_000
     """Longest question, characters; longer ones are refused before they are tokenised."""
+
+    @model_validator(mode="after")
+    def _types(self) -> RouterSettings:
+        names = [rule.name for rule in self.pre_buckets]
+        if double := next((name for name in names if names.count(name) > 1), ""):
+            raise ValueError(f"pre_buckets must have different names, got {double!r} twice")
+        owned = sum(pre_bucket_widths(self.pre_buckets, self.hash_buckets))
+        if self.pre_buckets and owned >= self.hash_buckets:
+            raise ValueError(
+                f"pre_buckets must leave a bucket for all other questions: they own {owned} of hash_buckets = "
+                f"{self.hash_buckets}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _lanes(self) -> RouterSettings:

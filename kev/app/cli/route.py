@@ -79,7 +79,7 @@ async def _lanes(settings: Settings, metrics: Sequence[str], workers: int) -> li
     if not metrics:
         return configured_lanes(settings, workers)
     check_addresses(metrics)
-    lanes = running_lanes(await read(metrics))
+    lanes = running_lanes(await read(metrics), settings)
     if not lanes:
         raise StartError(f"--metrics {', '.join(metrics)}: no router answers there, or it sees no channel")
     return lanes

@@ -87,6 +87,22 @@ def test_an_unknown_flag_is_refused() -> None:
         ("router: {listen: nowhere}", "router.listen: must be HOST:PORT"),
         ("router: {listen: 'a:70000'}", "router.listen: must be HOST:PORT"),
         ("bus: {url: localhost}", "bus.url: must be nats://HOST:PORT"),
+        (
+            "router: {pre_buckets: [{name: a, pattern: '(', share: 0.1}]}",
+            "router.pre_buckets.0.pattern: is not a regular expression: missing ) at position 1, got '('",
+        ),
+        (
+            "router: {pre_buckets: [{name: a, share: 0.1}]}",
+            "router.pre_buckets.0: must have keywords, a pattern, or both",
+        ),
+        (
+            "{router: {hash_buckets: 1, pre_buckets: [{name: a, pattern: x, share: 0.9}]}}",
+            "router: pre_buckets must leave a bucket for all other questions: they own 1 of hash_buckets = 1",
+        ),
+        (
+            "router: {pre_buckets: [{name: a, keywords: [x], share: 0.1}, {name: a, keywords: [y], share: 0.1}]}",
+            "router: pre_buckets must have different names, got 'a' twice",
+        ),
         ("router: {long_channels: 32}", "router: long_channels must be below channel_pool_size (32), got 32"),
         ("router: {strategy: length_aware}", "router: strategy length_aware needs long_channels of at least 1"),
         ("inference: {worker_id: Über}", "inference: worker_id must be lower case letters"),

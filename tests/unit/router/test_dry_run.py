@@ -30,3 +30,13 @@ def test_it_says_why_a_question_would_be_refused(tokenizer: Tokenizer) -> None:
     assert told[1].tokens > 3000
     assert told[2].home == ""  # no channels were given
     dry.close()
+
+
+def test_it_says_which_lane_and_which_type(tokenizer: Tokenizer) -> None:
+    rules = [{"name": "refunds", "keywords": ["refund"], "share": 0.1}]
+    settings = settings_with(router__long_channels=1, router__long_tokens=80, router__pre_buckets=rules)
+    dry = DryRun(settings, tokenizer, [Lane("w1", 0), Lane("w1", 1, long=True)])
+    short, long = (dry.route(Question(text=text)) for text in ("Where is my refund?", "word " * 100))
+    assert (short.long, short.type, short.home, short.bucket < 6) == (False, "refunds", "w1/0", True)
+    assert (long.long, long.type, long.home, long.bucket >= 6) == (True, "", "w1/1", True)
+    dry.close()
