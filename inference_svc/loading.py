@@ -46,6 +46,7 @@ def load_model(settings: Settings) -> LoadedModel:
             device=core.device,
             pages=kv_pages(settings),
             threads=core.threads or None,
+            ranks=core.tensor_parallel,
         )
         return LoadedModel(backend, tokenizer, str(path), digest(path))
     except (OSError, ValueError, ImportError, RuntimeError, MemoryError) as error:

@@ -33,6 +33,7 @@ def load_backend(
     device: str = "cpu",
     pages: int = 1024,
     threads: int | None = None,
+    ranks: int = 1,
 ) -> Backend:
     """Loads a model into the backend of that name.
 
@@ -44,6 +45,7 @@ def load_backend(
         device: ``cpu``, or a torch device for the reference backend.
         pages: Pages of the KV store, 16 positions each.
         threads: Threads for arithmetic; None leaves it to the backend.
+        ranks: Processes that share the model, each with a part of it: the reference backend only.
 
     Raises:
         ModelError: the model cannot be read or is refused.
@@ -52,6 +54,11 @@ def load_backend(
     """
     _check("core.backend", backend, BACKENDS)
     _check("core.precision", precision, PRECISIONS)
+    if ranks > 1:
+        _check("core.backend with core.tensor_parallel", backend, ("auto", "reference"))
+        from inference_svc.backends.reference.parallel import ParallelBackend
+
+        return ParallelBackend.load(model_path, ranks, precision=precision, device=device, pages=pages, threads=threads)
     wish = _Wish(model_path, precision, pages, threads)
     if backend == "native":
         _check("core.device for the native backend", device, ("cpu",))

@@ -109,6 +109,8 @@ class DeploySettings(Section):
 
     mode: Mode = Mode.SINGLE
     """``single``: one process; ``multi_gpu``: local processes; ``distributed``: services over NATS."""
+    devices: Annotated[str, Field(pattern=r"^(auto|(cpu|cuda:\d+)(,(cpu|cuda:\d+))*)$")] = "auto"
+    """Under ``multi_gpu`` a worker for each: ``cuda:0,cuda:1``, or ``cpu,cpu``; ``auto`` takes all GPUs."""
 
 
 class PreBucket(Section):
@@ -274,6 +276,8 @@ class CoreSettings(Section):
     """``native`` where it can be built (CPU), else ``reference``."""
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
     """``cpu``, ``cuda`` or ``cuda:N``."""
+    tensor_parallel: Annotated[int, Field(ge=1, le=64)] = 1
+    """Processes that share one worker's model, heads divided among them; 1 keeps it whole."""
     threads: Annotated[int, Field(ge=0, le=512)] = 0
     """Threads of a forward; 0 takes the machine's cores."""
     system_prompt: str = ""

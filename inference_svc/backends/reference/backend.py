@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,14 @@ PRECISIONS = ("fp32", "bf16")
 _LARGEST_TILE = 128
 _HEAD_TILE = 32
 
+Total: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+"""Makes a whole sum of a partial one, ``[rows, hidden]`` in and out."""
+
+
+def _whole(part: torch.Tensor) -> torch.Tensor:
+    """Here all heads and columns are in one place: the part is the whole."""
+    return part
+
 
 class ReferenceBackend:
     """Torch on any device. Implements ``inference_svc.backends.port.Backend``.
@@ -33,10 +42,17 @@ class ReferenceBackend:
     name = "reference"
 
     def __init__(
-        self, config: ModelConfig, weights: Weights, precision: Precision, pages: int, device: torch.device
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        precision: Precision,
+        pages: int,
+        device: torch.device,
+        total: Total = _whole,
     ) -> None:
         self._device = device
         self._precision = precision
+        self._total = total
         self.config = config
         self._embed = precision.matrix(weights.embed, self._device)
         self._head = self._embed if weights.head is None else precision.matrix(weights.head, self._device)
@@ -85,8 +101,13 @@ class ReferenceBackend:
         device: str = "cpu",
         pages: int = 1024,
         threads: int | None = None,
+        total: Total = _whole,
     ) -> ReferenceBackend:
-        """Prepares a model that has been read; arguments as for ``load``."""
+        """Prepares a model that has been read; arguments as for ``load``.
+
+        Args:
+            total: Makes whole sums of this part's, where the model is spread over several processes.
+        """
         check_precision(precision)
         if pages < 1:
             raise ValueError(f"pages: must be at least 1, got {pages}")
@@ -95,7 +116,7 @@ class ReferenceBackend:
         place = _device(device)
         storage = torch.float32 if precision == "fp32" else torch.bfloat16
         arithmetic = torch.float32 if place.type == "cpu" else storage
-        return cls(config, weights, Precision(precision, storage, arithmetic), pages, place)
+        return cls(config, weights, Precision(precision, storage, arithmetic), pages, place, total)
 
     @property
     def variant(self) -> str:
@@ -120,8 +141,7 @@ class ReferenceBackend:
     @torch.inference_mode()
     def forward(self, pack: Pack) -> Float32Array:
         """Runs the pack; see the port."""
-        for span in pack.spans:
-            self._check(span)
+        self.check(pack)
         work = plan(pack, self._store.zero_page, self._device)
         tiles = cover(pack.rows, self._tiles)
         rows = self._embedded(work.tokens, sum(tiles))
@@ -131,6 +151,15 @@ class ReferenceBackend:
             rows = self._attention(number, block, rows, rotary, work, tiles)
             rows = self._mlp(block, rows, tiles)
         return self._logits(rows, work.wanted)
+
+    def check(self, pack: Pack) -> None:
+        """Raises ValueError where ``forward`` would refuse the pack."""
+        for span in pack.spans:
+            self._check(span)
+
+    def agree_on_tiles(self, common: Callable[[tuple[int, ...]], tuple[int, ...]]) -> None:
+        """Keeps those tile sizes that ``common`` leaves: processes that compute together must cut rows alike."""
+        self._tiles, self._head_tiles = common(self._tiles), common(self._head_tiles)
 
     def scrub(self, pages: Sequence[int]) -> None:
         """Zeroes pages; see the port."""
@@ -212,7 +241,7 @@ class ReferenceBackend:
         mixed = torch.zeros_like(queries)
         for group in work.groups:
             mixed[group.rows] = self._attend(number, queries[group.rows], group)
-        return rows + self._precision.product(mixed.view(len(rows), -1), block.o, tiles)
+        return rows + self._total(self._precision.product(mixed.view(len(rows), -1), block.o, tiles))
 
     def _attend(self, number: int, queries: torch.Tensor, group: Group) -> torch.Tensor:
         """Attention of one group: ``[rows, heads, head_dim]`` in and out."""
@@ -234,7 +263,7 @@ class ReferenceBackend:
 
     def _mlp(self, block: Block, rows: torch.Tensor, tiles: tuple[int, ...]) -> torch.Tensor:
         gate_up = self._precision.product(rms_norm(rows, block.mlp_norm, self.config.norm_eps), block.gate_up, tiles)
-        return rows + self._precision.product(gated(gate_up), block.down, tiles)
+        return rows + self._total(self._precision.product(gated(gate_up), block.down, tiles))
 
     def _logits(self, rows: torch.Tensor, wanted: torch.Tensor) -> Float32Array:
         if not len(wanted):

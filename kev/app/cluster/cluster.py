@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -47,6 +47,7 @@ class Cluster:
 
     Args:
         settings: Already checked, from the same file, environment and flags.
+        devices: ``core.device`` of each worker; none leaves the settings' own.
         config: The file that the services read, or empty.
         flags: ``section.key`` -> value, on top of file and environment.
         free_ports: Take free ports instead of the configured ones.
@@ -58,6 +59,7 @@ class Cluster:
         settings: Settings,
         *,
         workers: int = 1,
+        devices: Sequence[str] = (),
         config: str = "",
         flags: Mapping[str, str] | None = None,
         free_ports: bool = False,
@@ -70,6 +72,7 @@ class Cluster:
         self._free = free_ports
         self._say = say
         self.broker = Broker(0 if free_ports else _broker_port(settings.bus.url), data, say)
+        self._devices = tuple(devices)
         self._names = [f"w{number}" for number in range(1, workers + 1)]
         self.services: dict[str, Keeper] = {}
 
@@ -128,6 +131,7 @@ class Cluster:
             "inference.worker_id": self._names[number],
             "inference.listen": "127.0.0.1:0",
             "core.threads": str(self._settings.core.threads or _share_of_cores(len(self._names))),
+            **({"core.device": self._devices[number]} if self._devices else {}),
             **self._metrics(2 + number),
         }
         return Keeper(self._spec(self._names[number], "inference_svc", flags, WORKER_DRAIN_S), self._say)
