@@ -193,6 +193,15 @@ def test_route_takes_the_channels_of_a_running_router() -> None:
 
 
 @pytest.mark.model
+def test_route_sends_long_questions_to_the_long_channels() -> None:
+    limits = ("--set=router.long_channels=1", "--set=router.long_tokens=20", "--set=router.channel_pool_size=3")
+    for text, long in (("Why?", False), ("word " * 40, True)):
+        told = json.loads(kev("route", text, "--json", "--strategy", "consistent_hash", *limits).stdout)
+        assert told["long"] is long
+        assert (told["home"] == "w1/2") is long
+
+
+@pytest.mark.model
 def test_route_shows_refusals_and_fails(tmp_path: Path) -> None:
     file = tmp_path / "questions.jsonl"
     file.write_text('{"text": "Why?"}\n{"text": " "}\n')
