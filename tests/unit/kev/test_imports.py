@@ -45,6 +45,12 @@ def test_the_command_line_starts_without_torch_or_services() -> None:
     assert not {"torch", "transformers", "fastapi", *SERVICES} & found
 
 
+def test_a_native_worker_needs_no_torch() -> None:
+    found = modules_after("import inference_svc.__main__, inference_svc.backends.native")
+    assert "inference_svc.backends.native.backend" in found
+    assert not {"torch", "transformers"} & found
+
+
 def test_a_wrong_name_is_an_attribute_error() -> None:
     import kev
 
