@@ -39,7 +39,7 @@ async def _all(frames: AsyncIterator[Frame], into: list[Frame] | None = None) ->
 
 async def test_submit_then_wait(lab: Cluster, client: AsyncClient) -> None:
     request_id = await client.submit(
-        ["one", {"text": "two", "id": 7, "max_tokens": 3, "unknown": 1}],
+        ["one", {"text": "two", "id": 7, "max_tokens": 3}],
         isolation="strict",
         mode="priority",
         max_parallel=1,
