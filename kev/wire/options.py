@@ -11,6 +11,8 @@ MAX_REQUEST_BYTES = 64 * 1024 * 1024
 MAX_REPLY_BYTES = 256 * 1024 * 1024
 """Largest message a client accepts: 1,000 whole results."""
 STREAM_WINDOW_BYTES = 64 * 1024
+PENDING_CALLS = 16_384
+"""Calls that may wait for their handlers to begin."""
 KEEPALIVE_MS = 30_000
 KEEPALIVE_TIMEOUT_MS = 10_000
 
@@ -28,6 +30,10 @@ SERVER_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 10),
     ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
     ("grpc.max_send_message_length", MAX_REPLY_BYTES),
+    # Beyond 1,000 calls that no handler has yet, gRPC's own server cancels some at random: without a
+    # reason, and without a time to come back. Those who ask at once by thousands get our own answer.
+    ("grpc.server.max_pending_requests", PENDING_CALLS),
+    ("grpc.server.max_pending_requests_hard_limit", 2 * PENDING_CALLS),
     # Off, so that a second process on the same port gets an error instead of half the calls.
     ("grpc.so_reuseport", 0),
 ]
