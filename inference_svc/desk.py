@@ -26,6 +26,8 @@ from kev.telemetry.logs import about
 from kev.tokens.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
+CONSTRAINT = "constraint"
+"""Reason of an answer that its own constraint left no way on: no fault of what it read."""
 Computed: TypeAlias = tuple[Step, Float32Array | Exception]
 
 
@@ -186,7 +188,7 @@ class Desk:
         except NonFiniteLogits as error:
             self._fail(live, "non_finite", str(error))
         except GrammarFailed as error:
-            self._fail(live, "constraint", str(error))
+            self._fail(live, CONSTRAINT, str(error))
         except Exception as error:
             self._fail(live, "internal", _hidden(error))
 
@@ -219,7 +221,8 @@ class Desk:
     def _close(self, live: Live, finish: FinishReason, reason: str = "", detail: str = "") -> None:
         order, run, answer = live.order, live.run, live.answer
         del self._by_ticket[order.ticket], self._by_channel[order.job.channel]
-        self._scheduler.leave(run, faulty=finish is FinishReason.ERROR)
+        faulty = finish is FinishReason.ERROR
+        self._scheduler.leave(run, faulty, blames_source=faulty and reason != CONSTRAINT)
         self._news.ends.append(
             End(
                 ticket=order.ticket,

@@ -140,8 +140,13 @@ class Memory:
             return Admission.NO_ROOM
         return self._attach(run, source, done, wishes)
 
-    def leave(self, run: Run, faulty: bool = False) -> None:
-        """Takes a run's pages back. A faulty run's are scrubbed in any case, and what it read is not used again."""
+    def leave(self, run: Run, faulty: bool = False, *, blames_source: bool | None = None) -> None:
+        """Takes a run's pages back.
+
+        Args:
+            faulty: They are scrubbed in any case.
+            blames_source: The stored context that it read is not used again; None: if it is faulty.
+        """
         self._stop_waiting(run)
         source = run.source if isinstance(run.source, Link) else None
         if run.job.keep and not faulty:
@@ -151,7 +156,7 @@ class Memory:
         if run.job.scrub or faulty:
             self.scrubs.extend(page for page in freed if page in written)
         if source is not None:
-            if faulty:
+            if faulty if blames_source is None else blames_source:
                 self._shelf.retire(source)
             self._shelf.release(source)
             self._supersede(source)
@@ -191,7 +196,8 @@ class Memory:
             end = min(wanted, last)
             if end > (wishes[-1].end if wishes else 0):
                 wishes.append(_Wish(kind, (_scope(job), job.prompt[:end].tobytes()), end))
-        while wishes and (wishes[-1].key in self._faulty or not self._fit(wishes, run)):
+        wishes = [wish for wish in wishes if wish.key not in self._faulty]
+        while wishes and not self._fit(wishes, run):
             wishes.pop()
         return wishes
 

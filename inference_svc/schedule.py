@@ -116,12 +116,12 @@ class Scheduler:
         self._runs[job.channel] = run
         return run
 
-    def leave(self, run: Run, faulty: bool = False) -> None:
+    def leave(self, run: Run, faulty: bool = False, *, blames_source: bool | None = None) -> None:
         """Frees the run's channel and pages, whatever it was doing. See ``Memory.leave``."""
         if self._runs.get(run.job.channel) is run:
             del self._runs[run.job.channel]
             run.left = True
-            self._memory.leave(run, faulty)
+            self._memory.leave(run, faulty, blames_source=blames_source)
 
     def plan(self) -> Plan | None:
         """The next forward; None when nothing can run. Nothing has advanced until ``advance``."""

@@ -203,6 +203,30 @@ def test_faulty_context_is_not_read_again_nor_what_stands_on_it() -> None:
     assert answers(world, [ask])[0].finish is not FinishReason.ERROR
 
 
+def test_context_that_cannot_be_computed_is_tried_once_for_each_link() -> None:
+    world = world_of()
+    prompt = text(1, 96)
+    world.desk._backend.crash = frozenset({prompt[3]})  # type: ignore[attr-defined]
+    innocent = Ask(tuple(token for token in text(2, 9) if token != prompt[3]), max_tokens=2)
+    ends = world.run([Ask((*prompt, 9), (32, 32, 32), "loose", max_tokens=2), innocent], most=20)
+    assert (ends[0].finish, ends[0].reason) == (FinishReason.ERROR, "internal")
+    assert ends[1].finish is not FinishReason.ERROR
+    assert world.memory.prefix_pages == 0
+
+
+def test_an_answer_without_a_way_on_costs_nobody_the_context_that_it_read() -> None:
+    world = world_of()
+    ask = Ask((*text(1, 64), 9), (64, 0, 0), "strict", max_tokens=9)
+    answers(world, [ask])
+    world.waiting.append((len(world.ends), ask))
+    world.turn()
+    (live,) = world.desk._by_ticket.values()
+    world.desk._fail(live, "constraint", "no way on")
+    world.turn()
+    assert answers(world, [ask])[0].reused == 64
+    assert world.lookups[Kind.SYSTEM, "miss"] == 1
+
+
 def test_all_context_is_scrubbed_when_it_goes() -> None:
     world = world_of()
     answers(world, [Ask((*text(1, 96), 9), (32, 32, 32), "loose", max_tokens=40)])
