@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from random import Random
 
 from inference_svc.backends.port import Backend
+from inference_svc.channels import Kind, Part
 from inference_svc.memory import MemoryLimits
 from inference_svc.rows import pages_for
 from inference_svc.verify import claims, controls
@@ -148,8 +149,20 @@ class Proof:
             yield prefix_hit(self.backend, cases, length)
         alone = Layout("alone", self._limits(cases), rows=1024, channels=1)
         expected = [serve(self.backend, self.tokenizer, [case], alone)[0] for case in cases]
-        shared = Layout("a shared prefix", self._limits(cases, share=True), 64, len(cases), prefix=PREFIX_TOKENS)
-        yield as_served(self.backend, self.tokenizer, cases, expected, shared)
+        for layout in self._levels(cases):
+            yield as_served(self.backend, self.tokenizer, cases, expected, layout)
+
+    def _levels(self, cases: Sequence[Case]) -> Iterator[Layout]:
+        """What each level shares, in each layout; every part ends where a page does not."""
+        count, usual = len(cases), self._limits(cases, share=True)
+        system = PREFIX_TOKENS // 3
+        batch = Part(Kind.BATCH, PREFIX_TOKENS)
+        chain = (Part(Kind.POOL, 2 * system + 1), batch)
+        yield Layout("strict, a shared system prompt", usual, 64, count, PREFIX_TOKENS)
+        yield Layout("shared, a prefix of the batch", usual, 64, count, system, (batch,))
+        yield Layout("loose, system prompt, context pool and prefix of the batch", usual, 64, count, system, chain)
+        yield Layout("loose, the same in copies", replace(usual, copies=True), 64, count, system, chain)
+        yield Layout("loose, a conversation that goes on", usual, 64, count, system, chain, again=True)
 
     def _served(self, answered_cases: Sequence[Case]) -> Iterator[Check]:
         self.say("through the worker's scheduler")

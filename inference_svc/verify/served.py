@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from inference_svc.backends.port import Backend
-from inference_svc.channels import Job
+from inference_svc.channels import Job, Part
 from inference_svc.clock import Clock
 from inference_svc.desk import Desk
 from inference_svc.memory import Memory, MemoryLimits
 from inference_svc.pages import PageAllocator
-from inference_svc.report import Order
+from inference_svc.report import End, Order
 from inference_svc.rows import Float32Array, Pack
 from inference_svc.schedule import ForwardLimits, Scheduler
 from inference_svc.verify.cases import Case
@@ -34,7 +34,10 @@ class Layout:
         limits: Of the memory.
         rows: Row budget of a forward.
         channels: Most channels in a forward; fewer than questions, and they take turns.
-        prefix: Leading tokens declared as shared.
+        prefix: Leading tokens declared as shared by all.
+        parts: What stands behind them and is shared, too: a context pool, a batch's prefix.
+        again: Everything is asked a second time, as a conversation that goes on: what was kept is read then. The
+            second answers are those compared.
     """
 
     name: str
@@ -42,6 +45,8 @@ class Layout:
     rows: int
     channels: int
     prefix: int = 0
+    parts: tuple[Part, ...] = ()
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +96,22 @@ def serve(backend: Backend, tokenizer: Tokenizer, cases: Sequence[Case], layout:
     recorder = Recorder(backend)
     memory = Memory(PageAllocator(backend.pages), backend.pages, layout.limits)
     desk = Desk(recorder, tokenizer, memory, Scheduler(ForwardLimits(layout.channels, layout.rows), memory), Clock())
-    for number, case in enumerate(cases):
-        desk.join(_order(number, case, layout))
-    ends = {}
+    ends: dict[int, End] = {}
+    for _ in range(1 + layout.again):
+        recorder.marks.clear()
+        ends = _answered(desk, [_order(number, case, layout) for number, case in enumerate(cases)])
+    found = []
+    for number in range(len(cases)):
+        end = ends[number]
+        found.append(Served(tuple(recorder.marks[number]), end.text, end.tokens, end.finish.value))
+    return found
+
+
+def _answered(desk: Desk, orders: Sequence[Order]) -> dict[int, End]:
+    """All orders from their arrival to their ends, by ticket."""
+    for order in orders:
+        desk.join(order)
+    ends: dict[int, End] = {}
     while not desk.idle:
         plan = desk.plan()
         if plan is None:
@@ -101,11 +119,7 @@ def serve(backend: Backend, tokenizer: Tokenizer, cases: Sequence[Case], layout:
         desk.run(plan)
         ends.update({end.ticket: end for end in desk.report(plan, 0.0).ends})
     desk.check()
-    found = []
-    for number in range(len(cases)):
-        end = ends[number]
-        found.append(Served(tuple(recorder.marks[number]), end.text, end.tokens, end.finish.value))
-    return found
+    return ends
 
 
 def as_served(
@@ -141,5 +155,7 @@ def _order(number: int, case: Case, layout: Layout) -> Order:
         prompt=np.array(case.prompt.prompt, dtype=np.int32),
         max_tokens=len(case.marks),
         prefix=layout.prefix,
+        parts=layout.parts,
+        keep=layout.again,
     )
     return Order(number, job, case.sampling, case.seed, FOREVER)

@@ -20,6 +20,7 @@ from inference_svc.audit.record import NotARecord, record_of
 from inference_svc.audit.replay import OtherModel, Replay
 from inference_svc.audit.trail import TrailOptions
 from inference_svc.audit.writer import Waiting, Writer
+from inference_svc.channels import Kind, Part
 
 
 def _replay(variant: str = "fake-1", pages: int = 64) -> Replay:
@@ -266,3 +267,21 @@ def test_the_picture_shows_blocks_and_the_band(tmp_path: Path) -> None:
         assert picture.width > 100
     bent = replace(record, layout=(replace(record.layout[0], foreign=frozenset(record.layout[0].pages[:1])),))
     assert (mask_of(bent.layout)[0] == WRONG).all(axis=2).any()
+
+
+def test_a_chain_of_contexts_and_a_conversation_are_no_cross(tmp_path: Path) -> None:
+    """System prompt, pool, batch prefix and kept pages: granted, whoever reads them; and logits are equal again."""
+    lab = Lab(tmp_path / "w1.jsonl")
+    chain = [*PREFIX, *range(28, 46), *range(8, 30)]
+    parts = (Part(Kind.POOL, 38), Part(Kind.BATCH, 60))
+    for turn in range(3):
+        for ticket in (1, 2, 3):
+            prompt = [*chain, ticket, *range(9, 9 + 10 * turn)]
+            lab.ask(ticket + 8 * turn, prompt, prefix=20, parts=parts, tenant="t", keep=True)
+        lab.run()
+    records = lab.close()
+    assert [record.cells.cross for record in records] == [0] * len(records)
+    assert sum(record.cells.granted for record in records) > 0
+    verdict = check_file(lab.path, _replay())
+    assert verdict.passed, verdict.faults
+    assert verdict.logits_skipped == 0

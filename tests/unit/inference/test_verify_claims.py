@@ -75,7 +75,7 @@ def test_every_claim_holds_and_every_fault_is_seen(opened: Callable[..., Backend
     found = list(tried.findings())
     assert [finding.check for finding in found if not finding.check.passed] == []
     assert sum(finding.kind == "control" for finding in found) == 4
-    assert len(found) == 27
+    assert len(found) == 31
 
 
 @pytest.fixture(scope="module")
