@@ -16,14 +16,18 @@ class Longest:
     Attributes:
         max_context: Tokens of prompt and answer together.
         piece: Most bytes that one token stands for.
+        counted: Up to so many characters, tokens are counted exactly; about 50 MB for a moment by default.
     """
 
     max_context: int
     piece: int
+    counted: int = 150_000
 
     def least_tokens(self, texts: list[str]) -> int:
-        """Tokens that these texts have at least; 0 where that is of no interest, as they may well fit."""
-        if 4 * sum(map(len, texts)) < self.max_context * self.piece:
+        """Tokens that these texts have at least; 0 where that is of no interest, as they may well fit, or are short
+        enough to be counted exactly."""
+        chars = sum(map(len, texts))
+        if chars <= self.counted or 4 * chars < self.max_context * self.piece:
             return 0
         found = sum(_bytes(text) for text in texts) // self.piece
         return found if found >= self.max_context else 0

@@ -186,7 +186,8 @@ class Preparer:
         others = [message["content"] for message in messages if message is not asked]
         if not question.truncate or self._longest.least_tokens(others):
             most = self._settings.core.max_context
-            return Refusal("too_long", f"the prompt has at least {least} tokens; max_context is {most}", least)
+            detail = f"the prompt has at least {least} tokens; allowed: {most - 1}, as max_context is {most}"
+            return Refusal("too_long", detail, least)
         chars = len(asked["content"])
         asked["content"] = self._longest.first(asked["content"])
         kept = len(asked["content"])
