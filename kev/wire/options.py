@@ -13,6 +13,8 @@ MAX_REPLY_BYTES = 256 * 1024 * 1024
 STREAM_WINDOW_BYTES = 64 * 1024
 PENDING_CALLS = 16_384
 """Calls that may wait for their handlers to begin."""
+PENDING_S = 3_600
+"""How long they may wait; a call's own deadline ends it before."""
 KEEPALIVE_MS = 30_000
 KEEPALIVE_TIMEOUT_MS = 10_000
 
@@ -34,6 +36,8 @@ SERVER_OPTIONS: list[tuple[str, Any]] = [
     # reason, and without a time to come back. Those who ask at once by thousands get our own answer.
     ("grpc.server.max_pending_requests", PENDING_CALLS),
     ("grpc.server.max_pending_requests_hard_limit", 2 * PENDING_CALLS),
+    # It also cancels those that waited for half a minute.
+    ("grpc.server_max_unrequested_time_in_server", PENDING_S),
     # Off, so that a second process on the same port gets an error instead of half the calls.
     ("grpc.so_reuseport", 0),
 ]
