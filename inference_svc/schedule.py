@@ -33,7 +33,7 @@ HANDICAPS = (0, 4, 16)
 NORMAL = 1
 PRIORITIES = {EXPRESS.source: 0, BACKGROUND.source: 2}
 """Priority of the questions of a lane; all other lanes are normal."""
-LEAST_LONG_ROWS = 2
+LEAST_LONG_ROWS = 1
 """Rows that a long prompt gets in any forward it takes part in."""
 
 

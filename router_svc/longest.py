@@ -35,7 +35,7 @@ class Longest:
     def first(self, text: str) -> str:
         """The beginning of a text, with more tokens than can fit, and no more than that needs."""
         most = self.max_context * self.piece
-        return text.encode("utf-8", "replace")[: most + self.piece].decode("utf-8", "ignore")
+        return text.encode("utf-8", "replace")[: most + self.piece].decode("utf-8", "ignore").rstrip()
 
 
 def _bytes(text: str) -> int:

@@ -287,7 +287,7 @@ class CoreSettings(Section):
     ``max_context``."""
     row_budget: Annotated[int, Field(ge=1, le=65536)] = 256
     """Most rows in one forward; long prompts go in by chunks."""
-    long_row_share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.25
+    long_row_share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.1
     """Most rows that prompts of the long lane add to a forward, as a share of the other questions' rows in it."""
     window_ms: Annotated[float, Field(ge=0, le=1000)] = 0.0
     """How long a forward waits for more questions; 0 packs what is there."""

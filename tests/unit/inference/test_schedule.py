@@ -245,10 +245,10 @@ def test_a_long_prompt_adds_a_share_of_the_others_rows() -> None:
     assert floor.turn() == {0: 8}  # alone: never more than its own chunk
     floor.join(1, prompt=10, tokens=3)
     assert floor.turn() == {0: 5, 1: 10}  # half of ten
-    assert floor.turn() == {0: 2, 1: 1}  # half of one is too little to live on
-    assert floor.turn() == {0: 2, 1: 1}
+    assert floor.turn() == {0: 1, 1: 1}  # half of one is less than a row
+    assert floor.turn() == {0: 1, 1: 1}
     assert floor.turn() == {0: 8}
-    assert sum(rows.get(0, 0) for rows in floor.all_turns()) == 40 - 8 - 5 - 2 - 2 - 8
+    assert sum(rows.get(0, 0) for rows in floor.all_turns()) == 40 - 8 - 5 - 1 - 1 - 8
 
 
 def test_others_that_fill_the_budget_do_not_starve_a_long_prompt_nor_does_it_stall_them() -> None:
