@@ -1,9 +1,10 @@
 """Which channel gets a question: home within the bound, else along the ring, else the emptier of two. Pure.
 
 **Bounded load**: no channel gets a question that would put it above
-``ceil(load_factor x mean)``, as this router sees the loads. So one hot bucket
-cannot bury one channel. With any load there is always some channel below that
-bound; only the queues' own hard bound can leave a question without a place.
+``load_factor x mean``, or the mean rounded up where that is more, as this
+router sees the loads. So one hot bucket cannot bury one channel. With any load
+there is always some channel below that bound; only the queues' own hard bound
+can leave a question without a place.
 """
 
 from __future__ import annotations
@@ -104,7 +105,8 @@ class Assigner:
         if not self.ring:
             return 0
         mean = (self.loads.total + 1) / len(self.ring)
-        return min(self._queue_bound, math.ceil(self._load_factor * mean))
+        # Rounded down, or a short queue would stand far above the factor; but never so far that all are at the bound.
+        return min(self._queue_bound, max(math.ceil(mean), math.floor(self._load_factor * mean)))
 
     def room(self) -> int:
         """Questions that the channels of the ring can still take."""

@@ -141,7 +141,7 @@ def test_each_placement_says_why() -> None:
 
 def test_an_open_breaker_and_a_full_express_lane_are_named() -> None:
     assigner = Assigner(
-        load_factor=3.0,
+        load_factor=4.0,
         queue_bound=64,
         shared_bound=0,
         virtual_nodes=16,

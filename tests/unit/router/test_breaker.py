@@ -60,7 +60,7 @@ def test_limits_are_checked(bad: dict[str, float]) -> None:
 
 def _assigner(**more: object) -> Assigner:
     assigner = Assigner(
-        load_factor=4.0,
+        load_factor=6.0,
         queue_bound=10,
         shared_bound=3,
         virtual_nodes=16,
