@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """A deployment's own settings must not change what the tests see."""
     for section, key, _ in list(from_environment(os.environ, SECTIONS)):
         del os.environ[f"KEV_{section}_{key}".upper()]
+    # What a script starts in its background ignores Ctrl-C, and so would all programs that the tests start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -38,7 +38,7 @@ def run_command(work: Callable[[], Coroutine[Any, Any, int]]) -> NoReturn:
     An error ends it with a line on stderr and exit code 1, Ctrl-C with 130.
     """
     try:
-        code = asyncio.run(_interruptible(work()))
+        code = asyncio.run(work())
     except KeyboardInterrupt:
         code = INTERRUPTED
     except BrokenPipeError:
@@ -47,13 +47,6 @@ def run_command(work: Callable[[], Coroutine[Any, Any, int]]) -> NoReturn:
     except Exception as error:
         code = told(error)
     raise typer.Exit(code)
-
-
-async def _interruptible(work: Coroutine[Any, Any, int]) -> int:
-    """The code of ``work``; that of Ctrl-C also where its cancel met a reply and was swallowed on the way."""
-    code = await work
-    task = asyncio.current_task()
-    return INTERRUPTED if task is not None and task.cancelling() else code
 
 
 def told(error: Exception) -> int:
