@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import CollectorRegistry
@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MOST_KEPT = 20_000
 """Heads of lines kept; labels are bounded, so this is never reached in earnest."""
+_PLAIN = 1e6
+"""Numbers below are written as Python writes them."""
 PATIENCE_S = 10.0
 """How long a scraper may take to send its request."""
 _TYPES = {"unknown": "untyped", "info": "gauge", "stateset": "gauge", "gaugehistogram": "histogram"}
@@ -33,7 +35,7 @@ class Exposition:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
-        self._heads: dict[tuple[str, tuple[tuple[str, str], ...]], str] = {}
+        self._heads: dict[tuple[object, ...], str] = {}
 
     def render(self) -> bytes:
         """All metrics. Times of creation are left out: nobody asks for them, and they double the counters."""
@@ -48,15 +50,19 @@ class Exposition:
 
     def _samples(self, samples: Iterable[Sample]) -> Iterator[str]:
         heads = self._heads
-        for sample in samples:
-            if sample.name.endswith("_created"):
-                continue
-            key = (sample.name, tuple(sample.labels.items()))
+        for name, labels, value, *_ in samples:
+            key = (name, *labels.items())
             head = heads.get(key)
             if head is None:
-                head = heads[key] = _head(sample)
-            value: str = floatToGoString(sample.value)  # type: ignore[no-untyped-call]
-            yield f"{head} {value}\n"
+                head = heads[key] = "" if name.endswith("_created") else _head(name, labels)
+            if head:
+                yield f"{head} {float(value)!r}\n" if -_PLAIN < value < _PLAIN else f"{head} {_large(value)}\n"
+
+
+def _large(value: float) -> str:
+    """A number that is written with an exponent, an infinity, or none at all."""
+    text: str = floatToGoString(value)  # type: ignore[no-untyped-call]
+    return text
 
 
 class _Server(ThreadingHTTPServer):
@@ -107,11 +113,11 @@ def _about(metric: Metric) -> str:
     return f"# HELP {name} {text}\n# TYPE {name} {_TYPES.get(metric.type, metric.type)}\n"
 
 
-def _head(sample: Sample) -> str:
-    if not sample.labels:
-        return sample.name
-    pairs = (f'{name}="{_escaped(value)}"' for name, value in sorted(sample.labels.items()))
-    return f"{sample.name}{{{','.join(pairs)}}}"
+def _head(name: str, labels: Mapping[str, str]) -> str:
+    if not labels:
+        return name
+    pairs = (f'{label}="{_escaped(value)}"' for label, value in sorted(labels.items()))
+    return f"{name}{{{','.join(pairs)}}}"
 
 
 def _escaped(value: str) -> str:
