@@ -8,14 +8,14 @@ short one.
 from __future__ import annotations
 
 import asyncio
+import struct
+import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
-
-import numpy as np
 
 from kev.bus.messages import PoolInfo, PoolRef
 from kev.config.settings import Settings
@@ -34,6 +34,7 @@ from router_svc.strategies import Bucketing
 
 _CHUNK_CHARS = 8_000
 """About so many characters are prepared in one go."""
+_SWITCH_S = 0.001
 _THREADS, _AT_ONCE = 4, 2
 """Threads, and how many of them one batch may have."""
 
@@ -76,6 +77,8 @@ class Preparer:
         self._bucketing = bucketing
         self._longest = Longest(settings.core.max_context, tokenizer.longest_piece)
         self._per_thread = threading.local()
+        # The event loop waits for a thread that computes no longer than this, not for Python's usual 5 ms.
+        sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_S))
         # One chat format now: a template that cannot be used stops the router at its start.
         self._per_thread.chat = _first_chat(settings, tokenizer)
         self._threads = ThreadPoolExecutor(_THREADS, "prepare")
@@ -210,7 +213,7 @@ class Preparer:
         if plan.keep_question is not None:
             prompt = self._chat().cut(prompt, plan.keep_question)
         return Ready(
-            prompt=np.asarray(prompt.tokens, dtype="<i4").tobytes(),
+            prompt=struct.pack(f"<{len(prompt.tokens)}i", *prompt.tokens),
             prefix_tokens=prompt.prefix_tokens,
             max_tokens=plan.max_tokens,
             long=self._is_long(prompt),

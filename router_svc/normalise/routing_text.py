@@ -28,7 +28,8 @@ def routing_text(prompt_text: str) -> str:
     A text of nothing else is only folded, so that it never comes out empty.
     """
     folded = fold(prompt_text)
-    clauses = [_without_fillers(clause) for clause in _BREAKS.split(folded.translate(_QUOTES))]
+    plain = folded if folded.isascii() else folded.translate(_QUOTES)
+    clauses = [_without_fillers(clause) for clause in _BREAKS.split(plain)]
     return " ".join(clause for clause in clauses if clause) or folded
 
 
@@ -64,6 +65,8 @@ def _without_english(clause: str) -> str:
     if clause in lexicon("en").leading:
         return ""
     phrases = _english_phrases()
+    if phrases.keys().isdisjoint(words):
+        return " ".join(words)
     kept: list[str] = []
     at = 0
     while at < len(words):
