@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import MutableMapping
 from typing import Any
 
 from prometheus_client import Counter, Gauge, Histogram
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from kev.app.http.course import Course
 
 LADDER = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60)
 
@@ -15,8 +16,6 @@ REQUESTS = Counter("kev_http_requests", "Requests, by route and status.", ["rout
 SECONDS = Histogram("kev_http_request_seconds", "Request to the last byte of its answer.", ["route"], buckets=LADDER)
 OPEN = Gauge("kev_http_open_requests", "Requests that are being answered.")
 NO_ROUTE = "none"
-LEFT = "left"
-"""Status of a request whose caller left before an answer began."""
 
 
 class Counted:
@@ -30,21 +29,14 @@ class Counted:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        status, began = LEFT, time.monotonic()
-
-        async def told(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = str(message["status"])
-            await send(message)
-
+        course = Course(send)
         with OPEN.track_inprogress():
             try:
-                await self._app(scope, receive, told)
+                await self._app(scope, receive, course.send)
             finally:
                 route = route_of(scope)
-                REQUESTS.labels(route, status).inc()
-                SECONDS.labels(route).observe(time.monotonic() - began)
+                REQUESTS.labels(route, course.status).inc()
+                SECONDS.labels(route).observe(course.seconds)
 
 
 def route_of(scope: MutableMapping[str, Any]) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import Any
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from kev.app.http.metrics import LEFT, route_of
+from kev.app.http.course import Course
+from kev.app.http.metrics import route_of
 from kev.telemetry import logs, traces
 
 log = logging.getLogger(__name__)
@@ -28,22 +28,15 @@ class Told:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        status, began = LEFT, time.monotonic()
-
-        async def told(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = str(message["status"])
-            await send(message)
-
+        course = Course(send)
         with traces.span("http request", _parent(scope)) as span:
             try:
-                await self._app(scope, receive, told)
+                await self._app(scope, receive, course.send)
             finally:
-                facts: dict[str, Any] = {"route": route_of(scope), "status": status}
+                facts: dict[str, Any] = {"route": route_of(scope), "status": course.status}
                 traces.note(span, **facts)
                 if facts["route"] not in _QUIET:
-                    _TOLD.say("a request ended", **facts, elapsed_ms=round((time.monotonic() - began) * 1000, 1))
+                    _TOLD.say("a request ended", **facts, elapsed_ms=round(course.seconds * 1000, 1))
 
 
 def _parent(scope: Scope) -> str:
