@@ -17,7 +17,7 @@ import grpc
 from kev.client import fields
 from kev.client.contexts import ContextCalls
 from kev.client.progress import Progress
-from kev.client.queries import Limits, Queries, batch_of
+from kev.client.queries import Options, Queries, batch_of
 from kev.domain.errors import BusUnavailable, KevError, Overloaded
 from kev.domain.ids import new_request_id
 from kev.domain.question import Batch
@@ -84,27 +84,13 @@ class AsyncClient(ContextCalls):
     async def submit(
         self,
         queries: Queries,
-        *,
-        isolation: str | None = None,
-        mode: str | None = None,
-        max_parallel: int | None = None,
-        request_id: str = "",
-        strategy: str | None = None,
-        prefix: str | None = None,
-        **limits: Unpack[Limits],
+        **options: Unpack[Options],
     ) -> str:
         """Submits a batch; it runs on when the client leaves.
 
         Args:
             queries: Strings, mappings or ``Question`` objects, at most 1,000.
-            isolation: ``strict``, ``shared`` or ``loose``; None takes the deployment's.
-            mode: Order of the results: ``slot_map``, ``seq_append`` or ``priority``.
-            max_parallel: Most of the batch's questions in one forward.
-            request_id: For idempotence; empty draws one.
-            strategy: ``round_robin``, ``consistent_hash``, ``semantic_hash`` or ``length_aware``; None takes the
-                deployment's.
-            prefix: Text that stands before every question, as a system message.
-            limits: For the queries that name none of their own.
+            options: See ``Options``: ``isolation``, ``max_parallel``, ``max_tokens`` and so on.
 
         Returns:
             The request id.
@@ -114,16 +100,7 @@ class AsyncClient(ContextCalls):
             Overloaded: no room, and no retries left.
             KevError: as the service answered.
         """
-        batch = batch_of(
-            queries,
-            isolation=isolation,
-            mode=mode,
-            max_parallel=max_parallel,
-            request_id=request_id or new_request_id(),
-            strategy=strategy,
-            prefix=prefix,
-            **limits,
-        )
+        batch = _named(queries, options)
         request = router_pb2.SubmitRequest(batch=batch_to(batch))
         with traces.span("client submit", request_id=batch.request_id) as span:
             reply = await self._retried(lambda: self._router.Submit(request, metadata=self._told(span)))
@@ -159,28 +136,12 @@ class AsyncClient(ContextCalls):
     async def ask(
         self,
         queries: Queries,
-        *,
-        isolation: str | None = None,
-        mode: str | None = None,
-        max_parallel: int | None = None,
-        request_id: str = "",
-        strategy: str | None = None,
-        prefix: str | None = None,
-        **limits: Unpack[Limits],
+        **options: Unpack[Options],
     ) -> AsyncGenerator[Frame, None]:
         """Submits a batch and streams its answers. Leaving the iterator cancels
         what is unfinished, unless somebody else asks under the same request id. A lost connection is
         resumed. Arguments and errors as ``submit``."""
-        batch = batch_of(
-            queries,
-            isolation=isolation,
-            mode=mode,
-            max_parallel=max_parallel,
-            request_id=request_id or new_request_id(),
-            strategy=strategy,
-            prefix=prefix,
-            **limits,
-        )
+        batch = _named(queries, options)
         span = traces.begin("client ask", request_id=batch.request_id)
         try:
             async with aclosing(self._whole(batch, span)) as frames:
@@ -356,6 +317,12 @@ def _checked(resume: Iterable[ResumePoint]) -> tuple[ResumePoint, ...]:
         for name in ("slot", "attempt", "text_offset"):
             fields.whole(f"resume.{name}", getattr(point, name), 0, fields.MAX_UINT32)
     return points
+
+
+def _named(queries: Queries, options: Options) -> Batch:
+    """The batch of a call. It gets its id here, so that a repeated call asks for the same request."""
+    options["request_id"] = options.get("request_id") or new_request_id()
+    return batch_of(queries, **options)
 
 
 async def _before_resume(error: grpc.aio.AioRpcError, failures: int) -> None:

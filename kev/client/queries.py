@@ -61,6 +61,31 @@ class Limits(TypedDict, total=False):
     truncate: bool | None
 
 
+class Options(Limits, total=False):
+    """Keyword arguments of ``submit`` and ``ask``, at the engine and at the clients.
+
+    The limits (``max_tokens``, ``timeout_ms``, ``temperature`` …) hold for the
+    queries that name none of their own.
+
+    Attributes:
+        isolation: ``strict``, ``shared`` or ``loose``; None takes the deployment's.
+        mode: Order of the results: ``slot_map``, ``seq_append`` or ``priority``.
+        max_parallel: Most of the batch's questions in one forward.
+        request_id: For idempotence; empty draws one.
+        strategy: ``round_robin``, ``consistent_hash``, ``semantic_hash`` or ``length_aware``; None takes the
+            deployment's.
+        prefix: Text that stands before every question, as a system message; computed once where the isolation
+            level lets questions share it.
+    """
+
+    isolation: str | None
+    mode: str | None
+    max_parallel: int | None
+    request_id: str
+    strategy: str | None
+    prefix: str | None
+
+
 def questions_of(queries: Queries, **defaults: Unpack[Limits]) -> tuple[Question, ...]:
     """The questions of a caller's queries.
 

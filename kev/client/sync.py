@@ -7,7 +7,7 @@ from typing import Self, Unpack
 
 from kev.client.aio import AsyncClient
 from kev.client.loop_thread import LoopThread
-from kev.client.queries import Limits, Queries
+from kev.client.queries import Options, Queries
 from kev.domain.context import Context
 from kev.domain.result import Frame, ResumePoint, SlotResult
 
@@ -46,28 +46,10 @@ class Client:
     def submit(
         self,
         queries: Queries,
-        *,
-        isolation: str | None = None,
-        mode: str | None = None,
-        max_parallel: int | None = None,
-        request_id: str = "",
-        strategy: str | None = None,
-        prefix: str | None = None,
-        **limits: Unpack[Limits],
+        **options: Unpack[Options],
     ) -> str:
         """Submits a batch; returns its request id."""
-        return self._loop.call(
-            self._client.submit(
-                queries,
-                isolation=isolation,
-                mode=mode,
-                max_parallel=max_parallel,
-                request_id=request_id,
-                strategy=strategy,
-                prefix=prefix,
-                **limits,
-            )
-        )
+        return self._loop.call(self._client.submit(queries, **options))
 
     def wait(self, request_id: str, timeout: float | None = None) -> list[SlotResult]:
         """Waits until every slot has ended, or ``timeout`` seconds are over."""
@@ -76,28 +58,10 @@ class Client:
     def ask(
         self,
         queries: Queries,
-        *,
-        isolation: str | None = None,
-        mode: str | None = None,
-        max_parallel: int | None = None,
-        request_id: str = "",
-        strategy: str | None = None,
-        prefix: str | None = None,
-        **limits: Unpack[Limits],
+        **options: Unpack[Options],
     ) -> Generator[Frame, None, None]:
         """Submits a batch and streams its answers; leaving the iterator cancels what is unfinished."""
-        return self._loop.iterate(
-            lambda: self._client.ask(
-                queries,
-                isolation=isolation,
-                mode=mode,
-                max_parallel=max_parallel,
-                request_id=request_id,
-                strategy=strategy,
-                prefix=prefix,
-                **limits,
-            )
-        )
+        return self._loop.iterate(lambda: self._client.ask(queries, **options))
 
     def stream(self, request_id: str, resume: Iterable[ResumePoint] = ()) -> Generator[Frame, None, None]:
         """Follows a request; a lost connection is resumed."""

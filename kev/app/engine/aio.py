@@ -6,9 +6,8 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from typing import Unpack
 
 from kev.app.engine.bridge import EngineLoop
-from kev.app.engine.options import Options
 from kev.app.engine.tiers import Tiers
-from kev.client.queries import Queries, batch_of
+from kev.client.queries import Options, Queries, batch_of
 from kev.domain.context import Context
 from kev.domain.result import Frame, ResumePoint, SlotResult
 

@@ -10,9 +10,8 @@ from typing import Any, Self, TypeVar, Unpack
 from inference_svc.loading import LoadedModel, load_model
 from kev.app.engine.aio import EngineAio, submit_to
 from kev.app.engine.bridge import EngineLoop
-from kev.app.engine.options import Options
 from kev.app.engine.tiers import Tiers
-from kev.client.queries import Queries, batch_of
+from kev.client.queries import Options, Queries, batch_of
 from kev.config.load import load_settings
 from kev.config.settings import Settings
 from kev.domain.context import Context
