@@ -19,6 +19,7 @@ import numpy as np
 from bench.common import reported
 from bench.core.workload import DEFAULT_WORKLOAD, Workload, load_workload
 from inference_svc.backends.native import NativeBackend
+from inference_svc.models import inspect
 from inference_svc.rows import Pack, Span, pages_for
 from kev.tokens.model_files import default_model_path
 from kev.tokens.tokenizer import Tokenizer
@@ -65,7 +66,7 @@ def packed(model: Path, work: Workload, ends: frozenset[int], most: int) -> list
 
 
 class Transformers:
-    """The same file through transformers' own reader, float32. The sizes are SmolLM2-135M's."""
+    """The same file through transformers' own reader, float32, with the sizes that the file names."""
 
     def __init__(self, model: Path) -> None:
         import torch
@@ -73,17 +74,18 @@ class Transformers:
         from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
         self._torch = torch
+        ours, _ = inspect(model)
         config = LlamaConfig(
-            vocab_size=49152,
-            hidden_size=576,
-            intermediate_size=1536,
-            num_hidden_layers=30,
-            num_attention_heads=9,
-            num_key_value_heads=3,
-            max_position_embeddings=8192,
-            rms_norm_eps=1e-5,
+            vocab_size=ours.vocab,
+            hidden_size=ours.hidden,
+            intermediate_size=ours.intermediate,
+            num_hidden_layers=ours.layers,
+            num_attention_heads=ours.heads,
+            num_key_value_heads=ours.kv_heads,
+            max_position_embeddings=ours.max_positions,
+            rms_norm_eps=ours.norm_eps,
             tie_word_embeddings=True,
-            rope_parameters={"rope_type": "default", "rope_theta": 100000.0},
+            rope_parameters={"rope_type": "default", "rope_theta": ours.rope_theta},
         )
         self._model = LlamaForCausalLM(config).eval()
         tensors = load_gguf_checkpoint(str(model), return_tensors=True, model_to_load=self._model)["tensors"]
