@@ -1,9 +1,10 @@
 # ruff: noqa: T201 - a script speaks on the terminal
-"""Writes the tables of docs/configuration.md from kev/config/settings.py; ``--check`` only checks."""
+"""Writes the tables of docs/configuration.md from kev/config/sections; ``--check`` only checks."""
 
 from __future__ import annotations
 
 import ast
+import inspect
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -12,18 +13,18 @@ from typing import Any, Literal, get_args, get_origin
 from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 
-from kev.config import settings
 from kev.config.load import SECTIONS
+from kev.config.sections.base import Section
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "configuration.md"
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 
 
-def described() -> dict[str, dict[str, str]]:
-    """Class name -> field name -> the docstring below the field."""
-    tree = ast.parse(Path(settings.__file__).read_text(encoding="utf-8"))
-    return {node.name: dict(_docs(node)) for node in tree.body if isinstance(node, ast.ClassDef)}
+def described(section: type[Section]) -> dict[str, str]:
+    """Field name -> the docstring below the field."""
+    (node,) = ast.parse(inspect.getsource(section)).body
+    return dict(_docs(node)) if isinstance(node, ast.ClassDef) else {}
 
 
 def _docs(node: ast.ClassDef) -> list[tuple[str, str]]:
@@ -66,12 +67,12 @@ def default(field: FieldInfo) -> str:
 
 def tables() -> str:
     """All sections."""
-    texts = described()
     blocks = []
     for name, section in SECTIONS.items():
+        texts = described(section)
         rows = ["| key | default | allowed | what |", "| --- | --- | --- | --- |"]
         for key, field in section.model_fields.items():
-            what = texts[section.__name__].get(key, "")
+            what = texts.get(key, "")
             rows.append(f"| `{key}` | {default(field)} | {allowed(field)} | {what} |")
         title = (section.__doc__ or "").partition(": ")[2].rstrip(".")
         blocks.append(f"## `{name}`: {title}\n\n" + "\n".join(rows))

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from pydantic import SecretStr
 
-from kev.config.settings import AuthSettings, listed_keys
+from kev.config.sections.doors import AuthSettings, listed_keys
 from kev.config.source import ConfigError
 from kev.domain.tenants import Keyring
 

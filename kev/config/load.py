@@ -16,7 +16,8 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from kev.config.settings import Section, Settings
+from kev.config.sections.base import Section
+from kev.config.settings import Settings
 from kev.config.source import ConfigError, from_environment, from_flags, read_file
 
 __all__ = ["ConfigError", "load_settings", "shown"]

@@ -1,0 +1,1 @@
+"""The sections of ``kev.yaml``, a file for each subject."""
