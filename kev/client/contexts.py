@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from kev.client import fields
+from kev.client.connection import Connection
 from kev.domain.context import Context
 from kev.v1 import context_pb2 as pb
 
@@ -14,8 +15,7 @@ class ContextCalls:
     """Part of ``AsyncClient``: context pools, documents that chosen questions read."""
 
     _retried: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
-    _context_stub: Any
-    _told: Callable[..., Any]
+    _at: Connection
 
     async def create_context(self, name: str, text: str, ttl_ms: int | None = None) -> Context:
         """Makes a context pool, in place of the tenant's one of that name.
@@ -34,12 +34,14 @@ class ContextCalls:
         request = pb.CreatePoolRequest(
             name=fields.string("name", name), text=fields.string("text", text), ttl_ms=ttl_ms
         )
-        reply = await self._retried(lambda: self._context_stub.CreatePool(request, metadata=self._told()))
+        reply = await self._retried(lambda: self._at.contexts.CreatePool(request, metadata=self._at.told()))
         return _context_from(reply.pool, reply.replaced)
 
     async def contexts(self) -> list[Context]:
         """The tenant's context pools by name."""
-        reply = await self._retried(lambda: self._context_stub.ListPools(pb.ListPoolsRequest(), metadata=self._told()))
+        reply = await self._retried(
+            lambda: self._at.contexts.ListPools(pb.ListPoolsRequest(), metadata=self._at.told())
+        )
         return [_context_from(pool) for pool in reply.pools]
 
     async def delete_context(self, name: str) -> None:
@@ -49,7 +51,7 @@ class ContextCalls:
             NotFound: the tenant has none of that name.
         """
         request = pb.DeletePoolRequest(name=fields.string("name", name))
-        await self._retried(lambda: self._context_stub.DeletePool(request, metadata=self._told()))
+        await self._retried(lambda: self._at.contexts.DeletePool(request, metadata=self._at.told()))
 
 
 def _context_from(message: pb.ContextPool, replaced: bool = False) -> Context:
