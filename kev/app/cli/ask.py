@@ -10,10 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
-from kev.app.cli import options, sampling
+from kev.app.cli import options
 from kev.app.cli.answers import Answer, Answers, ending
+from kev.app.cli.asking import AskOptions
+from kev.app.cli.groups import spread
 from kev.app.cli.plain import plain
 from kev.app.cli.running import FAILED, run_command
+from kev.app.cli.sampling import SamplingOptions
 from kev.app.compose import opened_backend
 from kev.app.logprobs import logprob_lines
 from kev.client.queries import batch_of
@@ -26,52 +29,22 @@ def register(app: typer.Typer) -> None:
     """Adds the command."""
 
     @app.command()
+    @spread
     def ask(
+        *,
         questions: Annotated[list[str], typer.Argument(metavar="QUESTION...", help="One or more questions.")],
         router: options.Router = "",
-        max_tokens: options.MaxTokens = None,
-        timeout_ms: options.TimeoutMs = None,
-        isolation: options.Isolation = None,
-        context: options.Context = None,
-        prefix: options.Prefix = None,
-        prefix_file: options.PrefixFile = None,
-        strategy: options.Strategy = None,
-        temperature: options.Temperature = None,
-        top_k: sampling.TopK = None,
-        top_p: sampling.TopP = None,
-        min_p: sampling.MinP = None,
-        repetition_penalty: sampling.Repetition = None,
-        presence_penalty: sampling.Presence = None,
-        frequency_penalty: sampling.Frequency = None,
-        seed: options.Seed = None,
-        logprobs: sampling.Logprobs = None,
-        choices: sampling.Choices = None,
-        json_schema: sampling.SchemaFile = None,
-        regex: sampling.Regex = None,
+        asked: AskOptions,
+        sampling: SamplingOptions,
         config: options.Config = None,
         sets: options.Sets = None,
     ) -> None:
         """Asks questions and streams the answers side by side. Exit code 1 if one was not answered."""
-        limits = options.limits_of(
-            max_tokens=max_tokens,
-            timeout_ms=timeout_ms,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            repetition_penalty=repetition_penalty,
-            presence_penalty=presence_penalty,
-            frequency_penalty=frequency_penalty,
-            seed=seed,
-            logprobs=logprobs,
-            context_pool=context,
-        )
 
         async def work() -> int:
             settings = options.settings_of(config, sets)
-            limits["constraint"] = sampling.constraint_of(choices, json_schema, regex)
-            shared = options.shared_of(context, isolation, prefix, prefix_file)
-            batch = batch_of(questions, strategy=strategy, **shared, **limits)
+            limits = {**asked.limits(), **sampling.limits()}
+            batch = batch_of(questions, **asked.whole(), **limits)
             return await _ask(settings, router, batch)
 
         run_command(work)

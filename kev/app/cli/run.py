@@ -14,8 +14,11 @@ import typer
 from kev.app.batchfile.read import BadFile, read_questions
 from kev.app.batchfile.run import RunMode, run_questions
 from kev.app.batchfile.write import Lines, audit_line, result_line
-from kev.app.cli import options, sampling
+from kev.app.cli import options
+from kev.app.cli.asking import AskOptions
+from kev.app.cli.groups import spread
 from kev.app.cli.running import FAILED, run_command
+from kev.app.cli.sampling import SamplingOptions
 from kev.app.compose import opened_backend
 from kev.client.queries import batch_of
 from kev.config.settings import Settings
@@ -29,7 +32,9 @@ def register(app: typer.Typer) -> None:
     """Adds the command."""
 
     @app.command()
+    @spread
     def run(
+        *,
         file: Annotated[str, typer.Argument(help="JSON list, JSON lines or text lines; - is standard input.")],
         mode: Annotated[
             RunMode, typer.Option("--mode", help="single asks one by one, one question a forward.")
@@ -37,28 +42,11 @@ def register(app: typer.Typer) -> None:
         router: options.Router = "",
         out: Out = None,
         audit: Audit = None,
-        max_tokens: options.MaxTokens = None,
-        timeout_ms: options.TimeoutMs = None,
-        isolation: options.Isolation = None,
-        context: options.Context = None,
-        prefix: options.Prefix = None,
-        prefix_file: options.PrefixFile = None,
-        strategy: options.Strategy = None,
+        asked: AskOptions,
         max_parallel: Annotated[
             int | None, typer.Option("--max-parallel", min=1, help="Most of the questions in one forward.")
         ] = None,
-        temperature: options.Temperature = None,
-        top_k: sampling.TopK = None,
-        top_p: sampling.TopP = None,
-        min_p: sampling.MinP = None,
-        repetition_penalty: sampling.Repetition = None,
-        presence_penalty: sampling.Presence = None,
-        frequency_penalty: sampling.Frequency = None,
-        seed: options.Seed = None,
-        logprobs: sampling.Logprobs = None,
-        choices: sampling.Choices = None,
-        json_schema: sampling.SchemaFile = None,
-        regex: sampling.Regex = None,
+        sampling: SamplingOptions,
         config: options.Config = None,
         sets: options.Sets = None,
     ) -> None:
@@ -67,27 +55,12 @@ def register(app: typer.Typer) -> None:
         The result file holds one line a question, in the order of the file,
         and only what does not vary from run to run.
         """
-        limits = options.limits_of(
-            max_tokens=max_tokens,
-            timeout_ms=timeout_ms,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            repetition_penalty=repetition_penalty,
-            presence_penalty=presence_penalty,
-            frequency_penalty=frequency_penalty,
-            seed=seed,
-            logprobs=logprobs,
-            context_pool=context,
-        )
 
         async def work() -> int:
             settings = options.settings_of(config, sets)
-            limits["constraint"] = sampling.constraint_of(choices, json_schema, regex)
+            limits = {**asked.limits(), **sampling.limits()}
             limits.setdefault("timeout_ms", settings.router.max_timeout_ms)
-            shared = options.shared_of(context, isolation, prefix, prefix_file)
-            whole = batch_of("?", max_parallel=max_parallel, strategy=strategy, **shared)
+            whole = batch_of("?", max_parallel=max_parallel, **asked.whole())
             plan = Plan(read_questions(file, **limits), mode, whole)
             return await _run(settings, router, plan, out, audit)
 

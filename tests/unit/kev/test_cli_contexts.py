@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from kev.app.batchfile.read import BadFile, read_questions
+from kev.app.cli.asking import AskOptions
 from kev.app.cli.main import app
-from kev.app.cli.options import shared_of
 from kev.client.queries import batch_of
 from kev.domain.errors import InvalidArgument
 
@@ -17,14 +17,15 @@ from kev.domain.errors import InvalidArgument
 def test_a_context_makes_the_batch_loose_unless_something_else_is_said(tmp_path: Path) -> None:
     rules = tmp_path / "rules.txt"
     rules.write_text("In Latin.", encoding="utf-8")
-    assert shared_of(None, None, None, None) == {}
-    assert shared_of("manual", None, None, None) == {"isolation": "loose"}
-    assert shared_of("manual", "strict", "In Greek.", None) == {"isolation": "strict", "prefix": "In Greek."}
-    assert shared_of(None, None, None, rules) == {"prefix": "In Latin."}
+    assert AskOptions().whole() == {}
+    assert AskOptions(context="manual").whole() == {"isolation": "loose"}
+    strict = AskOptions(context="manual", isolation="strict", prefix="In Greek.")
+    assert strict.whole() == {"isolation": "strict", "prefix": "In Greek."}
+    assert AskOptions(prefix_file=rules).whole() == {"prefix": "In Latin."}
     with pytest.raises(InvalidArgument, match="one of them"):
-        shared_of(None, None, "In Greek.", rules)
+        AskOptions(prefix="In Greek.", prefix_file=rules).whole()
     with pytest.raises(BadFile, match="cannot be read"):
-        shared_of(None, None, None, tmp_path / "none.txt")
+        AskOptions(prefix_file=tmp_path / "none.txt").whole()
 
 
 def test_an_unknown_key_of_a_query_is_named_and_a_files_own_columns_are_not(tmp_path: Path) -> None:
