@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 
+from kev.wire.reading import Unread, reader_of
 from kev.wire.status import abort
 
 log = logging.getLogger(__name__)
@@ -37,18 +38,21 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
             make, inner = grpc.unary_stream_rpc_method_handler, handler.unary_stream
         else:
             make, inner = grpc.unary_unary_rpc_method_handler, handler.unary_unary
-        return make(_guarded(inner), handler.request_deserializer, handler.response_serializer)
+        guarded = _guarded(inner)
+        if guarded is None:
+            return handler
+        return make(guarded, reader_of(handler.request_deserializer), handler.response_serializer)
 
 
-def _guarded(inner: Handler) -> Handler:
+def _guarded(inner: Handler) -> Handler | None:
     if inspect.isasyncgenfunction(inner):
         return _guarded_generator(inner)
     if not inspect.iscoroutinefunction(inner):
-        return inner  # reflection answers with a plain function
+        return None  # reflection answers with a plain function
 
     async def call(request: Any, context: Context) -> Any:
         try:
-            return await inner(request, context)
+            return await inner(await _read(request), context)
         except Exception as error:
             return await _end(context, error)
 
@@ -61,13 +65,18 @@ def _guarded_generator(inner: Handler) -> Handler:
 
     async def stream(request: Any, context: Context) -> None:
         try:
-            async with aclosing(inner(request, context)) as replies:
+            async with aclosing(inner(await _read(request), context)) as replies:
                 async for reply in replies:
                     await context.write(reply)
         except Exception as error:
             await _end(context, error)
 
     return stream
+
+
+async def _read(request: Any) -> Any:
+    """The request; raises what is wrong with its bytes."""
+    return await request.read() if isinstance(request, Unread) else request
 
 
 async def _end(context: Context, error: Exception) -> None:
