@@ -89,14 +89,17 @@ class Attention {
     if (left < 1) return;
     const S* keys[2] = {kv_.key(layer, row.table[page], head),
                         left > 1 ? kv_.key(layer, row.table[page + 1], head) : nullptr};
+    // The row's next pages, as far as it has any.
+    const S* soon[2] = {kv_.key(layer, row.table[page + std::min(2, left - 1)], head),
+                        kv_.key(layer, row.table[page + std::min(3, left - 1)], head)};
     const float* q = row.q + head * share_ * kv_.dim;
     for (int h = 0; h < share_;) {
       float* to = out + h * width_ + page * PAGE;
       const float* from = q + h * kv_.dim;
       switch (step(share_ - h)) {
-        case 3: left > 1 ? score_tile<3, 2>(from, keys, to) : score_tile<3, 1>(from, keys, to); break;
-        case 2: left > 1 ? score_tile<2, 2>(from, keys, to) : score_tile<2, 1>(from, keys, to); break;
-        default: left > 1 ? score_tile<1, 2>(from, keys, to) : score_tile<1, 1>(from, keys, to);
+        case 3: left > 1 ? score_tile<3, 2>(from, keys, soon, to) : score_tile<3, 1>(from, keys, soon, to); break;
+        case 2: left > 1 ? score_tile<2, 2>(from, keys, soon, to) : score_tile<2, 1>(from, keys, soon, to); break;
+        default: left > 1 ? score_tile<1, 2>(from, keys, soon, to) : score_tile<1, 1>(from, keys, soon, to);
       }
       h += step(share_ - h);
     }
@@ -106,10 +109,11 @@ class Attention {
   static int step(int left) { return left == 4 ? 2 : std::min(left, 3); }
 
   template <int R, int NB>
-  void score_tile(const float* q, const S* const* keys, float* out) const {
+  void score_tile(const float* q, const S* const* keys, const S* const* soon, float* out) const {
     Accumulators<R, NB * VP> acc;
     clear(acc);
-    dot_pairs<R, NB, VP>(acc, q, kv_.dim, keys, PAGE, kv_.dim / 2);
+    const AheadPages<2, 2 * PAGE * sizeof(S)> ahead{{soon[0], soon[1]}};
+    dot_pairs<R, NB, VP>(acc, q, kv_.dim, keys, PAGE, kv_.dim / 2, ahead);
     for (int r = 0; r < R; r++)
       for (int v = 0; v < NB * VP; v++) store(out + r * width_ + v * W, acc.v[r][v]);
   }
@@ -138,38 +142,40 @@ class Attention {
     const int count = std::min(PAGE, row.position + 1 - page * PAGE);
     if (count < 1) return;
     const S* values = kv_.value(layer, row.table[page], head);
+    const S* soon = kv_.value(layer, row.table[std::min(page + 1, row.position / PAGE)], head);
     for (int h = 0; h < share_;) {
       const float* w = weights + h * width_ + page * PAGE;
       float* out = row.out + (head * share_ + h) * kv_.dim;
       switch (step(share_ - h)) {
-        case 3: gather_tile<3>(w, values, count, out); break;
-        case 2: gather_tile<2>(w, values, count, out); break;
-        default: gather_tile<1>(w, values, count, out);
+        case 3: gather_tile<3>(w, values, soon, count, out); break;
+        case 2: gather_tile<2>(w, values, soon, count, out); break;
+        default: gather_tile<1>(w, values, soon, count, out);
       }
       h += step(share_ - h);
     }
   }
 
   template <int R>
-  void gather_tile(const float* w, const S* values, int count, float* out) const {
+  void gather_tile(const float* w, const S* values, const S* soon, int count, float* out) const {
     int d = 0;
-    for (; d + 4 * W <= kv_.dim; d += 4 * W) gather_columns<R, 4>(w, values, count, out, d);
+    for (; d + 4 * W <= kv_.dim; d += 4 * W) gather_columns<R, 4>(w, values, soon, count, out, d);
     if (d + 2 * W <= kv_.dim) {
-      gather_columns<R, 2>(w, values, count, out, d);
+      gather_columns<R, 2>(w, values, soon, count, out, d);
       d += 2 * W;
     }
-    if (d < kv_.dim) gather_columns<R, 1>(w, values, count, out, d);
+    if (d < kv_.dim) gather_columns<R, 1>(w, values, soon, count, out, d);
   }
 
   template <int R, int NV>
-  void gather_columns(const float* w, const S* values, int count, float* out, int d) const {
+  void gather_columns(const float* w, const S* values, const S* soon, int count, float* out, int d) const {
     Accumulators<R, NV> acc;
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 16
       for (int v = 0; v < NV; v++) acc.v[r][v] = load(out + r * kv_.dim + d + v * W);
     const S* at = pair_column(values, d);
-    dot_pairs<R, 1, NV>(acc, w, width_, &at, kv_.dim, count / 2);
+    const AheadPages<1, 2 * NV * W * sizeof(S)> ahead{{soon + d * PAGE}};
+    dot_pairs<R, 1, NV>(acc, w, width_, &at, kv_.dim, count / 2, ahead);
     if (count % 2) {
       at += long(count / 2) * 2 * kv_.dim;
 #pragma GCC unroll 16

@@ -7,6 +7,7 @@
 #pragma once
 #include <algorithm>
 
+#include "ahead.h"
 #include "pool.h"
 #include "vec.h"
 
@@ -40,29 +41,17 @@ struct Accumulators {
   vf v[R][NV];
 };
 
-// Memory that comes next: a kernel asks for a little of it at each step, so that
-// it arrives while this tile computes. Into the second cache only: the first is
-// full of what is in use.
-struct Ahead {
-  const uint8_t* at = nullptr;
-  long step = 0;
-  void fetch() {
-    _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T1);
-    at += step;
-  }
-};
-
 // R rows against NB runs of VPB vectors, `pairs` times two steps of k. For pair
 // i, run b starts at block[b] + i * 2 * width.
-template <int R, int NB, int VPB, bool AHEAD = false, class S>
+template <int R, int NB, int VPB, class S, class Next = Nothing>
 static inline __attribute__((always_inline)) void dot_pairs(Accumulators<R, NB * VPB>& acc, const float* x, long xs,
                                                             const S* const* block, long width, int pairs,
-                                                            Ahead ahead = {}) {
+                                                            Next next = {}) {
   constexpr int NV = NB * VPB;
   const S* at[NB];
   for (int b = 0; b < NB; b++) at[b] = block[b];
   for (int i = 0; i < pairs; i++) {
-    if (AHEAD) ahead.fetch();
+    next.fetch();
     // Even first, then odd: R = 6 leaves registers for one of them only.
     vf w[NV];
 #pragma GCC unroll 16
@@ -119,14 +108,14 @@ struct Dense {
     if (R > 1) {
       const int half = m.depth / 4;
       for (int b = 0; b < NB; b++) at[b] += long(half) * 2 * BLOCK;
-      dot_pairs<R, NB, VB, true>(acc, x + half * 2, a.stride / 4, at, BLOCK, m.depth / 2 - half, ahead);
+      dot_pairs<R, NB, VB>(acc, x + half * 2, a.stride / 4, at, BLOCK, m.depth / 2 - half, ahead);
       for (int b = 0; b < NB; b++) at[b] -= long(half) * 2 * BLOCK;
-      dot_pairs<R, NB, VB, true>(acc, x, a.stride / 4, at, BLOCK, half, ahead);
+      dot_pairs<R, NB, VB>(acc, x, a.stride / 4, at, BLOCK, half, ahead);
       put(acc, out);
       return;
     }
 #endif
-    dot_pairs<R, NB, VB, true>(acc, x, a.stride / 4, at, BLOCK, m.depth / 2, ahead);
+    dot_pairs<R, NB, VB>(acc, x, a.stride / 4, at, BLOCK, m.depth / 2, ahead);
     put(acc, out);
   }
 };
