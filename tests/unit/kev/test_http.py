@@ -16,6 +16,7 @@ from engine_lab import SLEEPY, FakeModel, fake_model, fake_settings
 from inference_svc.loading import LoadedModel
 from kev.app.engine.tiers import Tiers
 from kev.app.http.app import create_app
+from kev.app.http.bodies import QueryBody, QuestionBody
 from kev.app.http.server import listen_on, serve
 from kev.config.settings import Settings
 from kev.wire.process import StartError
@@ -189,7 +190,11 @@ async def test_a_request_can_be_polled_waited_for_and_cancelled(http: httpx.Asyn
         (b'{"queries": [{"text": "a", "max_tokens": 1.5}]}', "queries[0].max_tokens"),
         (b'{"queries": [{"text": "a", "max_tokens": "5"}]}', "queries[0].max_tokens"),
         (b'{"queries": [{"text": "a", "seed": 18446744073709551616}]}', "queries[0].seed"),
-        (b'{"queries": [{"text": "a", "stop": "x"}]}', "queries[0].stop"),
+        (b'{"queries": [{"text": "a", "stop": 5}]}', "queries[0].stop"),
+        (b'{"queries": [{"text": "a", "id": true}]}', "queries[0].id"),
+        (b'{"queries": [{"text": null}]}', "queries[0]"),
+        (b'{"queries": null}', "queries"),
+        (b'{"queries": ["a"], "nonsense": null}', "nonsense"),
         (b'{"queries": [{"text": "a", "priority": "urgent"}]}', "queries[0].priority"),
         (b'{"queries": ["a"], "isolation": "weak"}', "isolation"),
         (b'{"queries": ["a"], "strategy": "best"}', "strategy"),
@@ -215,6 +220,26 @@ async def test_a_malformed_body_is_a_422_that_names_the_field(http: httpx.AsyncC
     assert field in error["message"]
     assert error["retryable"] is False
     assert len(error["fields"]) == 1
+
+
+async def test_null_is_as_if_the_key_was_not_there(http: httpx.AsyncClient) -> None:
+    plain = {"text": "One.", "max_tokens": 3}
+    nulls = dict.fromkeys(set(QuestionBody.model_fields) - set(plain)) | plain
+    batch = dict.fromkeys(set(QueryBody.model_fields) - {"queries"})
+    reply = await http.post("/v1/query", json={"queries": [plain, nulls], **batch})
+    assert reply.status_code == 200, reply.text
+    one, other = reply.json()["results"]
+    assert (one["status"], one["text"]) == ("answered", other["text"])
+
+
+async def test_a_label_may_be_a_number_and_one_stop_string_needs_no_list(http: httpx.AsyncClient) -> None:
+    asked = {"text": "One.", "max_tokens": 6}
+    whole = (await http.post("/v1/query", json={"queries": [asked]})).json()["results"][0]["text"]
+    stop = whole[2]
+    queries = [{**asked, "id": 7, "stop": stop}, {**asked, "id": "7", "stop": [stop]}]
+    one, other = (await http.post("/v1/query", json={"queries": queries})).json()["results"]
+    assert (one["id"], one["text"], one["finish_reason"]) == ("7", whole[: whole.index(stop)], "stop")
+    assert (other["id"], other["text"], other["finish_reason"]) == (one["id"], one["text"], one["finish_reason"])
 
 
 async def test_a_body_of_mistakes_only_is_answered_with_the_first_ones(http: httpx.AsyncClient) -> None:
@@ -373,6 +398,42 @@ async def test_a_body_that_never_ends_is_a_408_and_the_connection_ends(tiers: Ti
         writer.close()
     assert answer.startswith("HTTP/1.1 408 ")
     assert json.loads(answer.partition("\r\n\r\n")[2])["error"]["reason"] == "TIMEOUT"
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        ("content-type: application/json\r\ncontent-length: 34000000", 413),
+        ("content-type: text/plain\r\ncontent-length: 34000000", 415),
+        ("content-type: application/json\r\ntransfer-encoding: chunked", 413),
+    ],
+)
+async def test_a_caller_that_sends_all_of_a_large_body_first_still_gets_the_answer(
+    tiers: Tiers, head: str, status: int
+) -> None:
+    piece = b"a" * 1_000_000
+    if "chunked" in head:
+        piece = b"%x\r\n" % len(piece) + piece + b"\r\n"
+    async with served(tiers) as url, asyncio.timeout(60):
+        address = httpx.URL(url)
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(f"POST /v1/query HTTP/1.1\r\nhost: kev\r\n{head}\r\n\r\n".encode())
+        for _ in range(34):
+            writer.write(piece)
+            await writer.drain()
+        writer.write(b"0\r\n\r\n" if "chunked" in head else b"")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 %d " % status)
+        writer.close()
+
+
+async def test_a_caller_that_waits_before_it_sends_a_large_body_is_not_told_to_send(tiers: Tiers) -> None:
+    head = "content-type: application/json\r\ncontent-length: 34000000\r\nexpect: 100-continue"
+    async with served(tiers) as url, asyncio.timeout(60):
+        address = httpx.URL(url)
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(f"POST /v1/query HTTP/1.1\r\nhost: kev\r\n{head}\r\n\r\n".encode())
+        assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
+        writer.close()
 
 
 async def test_a_busy_port_is_told_in_one_line() -> None:
