@@ -1,7 +1,8 @@
-"""Tiny GGUF files in every type that people use, and the same weights in transformers."""
+"""Tiny GGUF files: of given weights, and in every type that people use with the same weights in transformers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,16 @@ import numpy as np
 import torch
 from inference_models import random_model
 
+from inference_svc.models import ModelConfig
 from inference_svc.models.gguf import _LAYER
+from inference_svc.models.hf_config import read_config
 from inference_svc.rows import Float32Array, Int32Array
+
+Stored = tuple[str, Any, gguf.GGMLQuantizationType | None]
+"""A tensor's name in the file, its values or its bytes, and of which type these are."""
+
+ARCHITECTURE = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
+"""What files call the families."""
 
 TYPES = (
     "F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
@@ -70,45 +79,60 @@ def write(path: Path, type_name: str) -> Any:
         The transformers model with the weights that the gguf library reads in it.
     """
     model, kind = random_model("llama", **SIZE), gguf.GGMLQuantizationType[type_name]
-    config, random = model.config, np.random.default_rng(len(type_name) + sum(map(ord, type_name)))
-    writer = gguf.GGUFWriter(path, "llama")
-    _metadata(writer, config)
+    model.config.save_pretrained(path.parent)
+    config, random = read_config(path.parent), np.random.default_rng(len(type_name) + sum(map(ord, type_name)))
     state = model.state_dict()
 
-    def add(stored_as: str, name: str, heads: int = 0) -> None:
+    def stored(stored_as: str, name: str, heads: int = 0) -> Stored:
         values = state[name]
         if values.dim() == 1:
-            writer.add_tensor(stored_as, values.numpy())
-            return
-        stored = random_blocks(*values.shape, kind, random)
-        writer.add_tensor(stored_as, stored, raw_dtype=kind)
-        read = np.array(gguf.dequantize(stored, kind), dtype=np.float32).reshape(values.shape)
+            return stored_as, values.numpy(), None
+        blocks = random_blocks(*values.shape, kind, random)
+        read = np.array(gguf.dequantize(blocks, kind), dtype=np.float32).reshape(values.shape)
         values.copy_(torch.from_numpy(_halves_apart(read, heads) if heads else read))
+        return stored_as, blocks, kind
 
-    add("token_embd.weight", "model.embed_tokens.weight")
-    add("output_norm.weight", "model.norm.weight")
-    add("output.weight", "lm_head.weight")
-    heads = {"q": config.num_attention_heads, "k": config.num_key_value_heads}
-    for layer in range(config.num_hidden_layers):
-        for field, name in _HF.items():
-            add(f"blk.{layer}.{_LAYER[field]}", f"model.layers.{layer}.{name}.weight", heads.get(field, 0))
+    def tensors() -> Iterator[Stored]:
+        yield stored("token_embd.weight", "model.embed_tokens.weight")
+        yield stored("output_norm.weight", "model.norm.weight")
+        yield stored("output.weight", "lm_head.weight")
+        heads = {"q": config.heads, "k": config.kv_heads}
+        for layer in range(config.layers):
+            for field, name in _HF.items():
+                yield stored(f"blk.{layer}.{_LAYER[field]}", f"model.layers.{layer}.{name}.weight", heads.get(field, 0))
+
+    write_file(path, config, tensors())
+    return model
+
+
+def write_file(path: Path, config: ModelConfig, tensors: Iterable[Stored], **extra: Any) -> None:
+    """Writes a decoder.
+
+    Args:
+        extra: More keys of the metadata, with ``__`` for a dot; ``architecture`` in place of the family's.
+    """
+    writer = gguf.GGUFWriter(path, extra.pop("architecture", ARCHITECTURE[config.family]))
+    writer.add_block_count(config.layers)
+    writer.add_context_length(config.max_positions)
+    writer.add_embedding_length(config.hidden)
+    writer.add_feed_forward_length(config.intermediate)
+    writer.add_head_count(config.heads)
+    writer.add_head_count_kv(config.kv_heads)
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
+    writer.add_layer_norm_rms_eps(config.norm_eps)
+    writer.add_rope_freq_base(config.rope_theta)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_token_list([f"t{number}" for number in range(config.vocab)])
+    for key, value in extra.items():
+        (writer.add_uint32 if isinstance(value, int) else writer.add_string)(key.replace("__", "."), value)
+    for name, values, kind in tensors:
+        writer.add_tensor(name, values, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return model
-
-
-def _metadata(writer: gguf.GGUFWriter, config: Any) -> None:
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(10000.0)
-    writer.add_eos_token_id(2)
 
 
 def _halves_apart(values: Float32Array, heads: int) -> Float32Array:

@@ -50,20 +50,8 @@ def backend(request: pytest.FixtureRequest, default_model: Path) -> Iterator[Ref
 
 @pytest.fixture(scope="module")
 def oracle(default_model: Path) -> Any:
-    """The same file through transformers' own reader; the sizes are SmolLM2's."""
-    config = LlamaConfig(
-        vocab_size=49152,
-        hidden_size=576,
-        intermediate_size=1536,
-        num_hidden_layers=30,
-        num_attention_heads=9,
-        num_key_value_heads=3,
-        max_position_embeddings=8192,
-        rms_norm_eps=1e-5,
-        tie_word_embeddings=True,
-        rope_parameters={"rope_type": "default", "rope_theta": 100000.0},
-    )
-    model = LlamaForCausalLM(config).eval()
+    """The same file through transformers' own reader: sizes and tensors."""
+    model = LlamaForCausalLM(LlamaConfig(**load_gguf_checkpoint(str(default_model))["config"])).eval()
     tensors = load_gguf_checkpoint(str(default_model), return_tensors=True, model_to_load=model)["tensors"]
     missing = model.load_state_dict(tensors, strict=False)
     assert missing.missing_keys == ["lm_head.weight"], "only the tied head is not in the file"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,11 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
+from gguf_lab import ARCHITECTURE, Stored, write_file
 
 from inference_svc.models import LayerWeights, ModelConfig, ModelError, Weights, load_weights
 from inference_svc.models.dequant import dequantize
 from inference_svc.models.gguf import _LAYER, _TOP
-
-ARCHITECTURE = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
 
 
 def _interleaved(values: np.ndarray, heads: int) -> np.ndarray:
@@ -23,41 +23,21 @@ def _interleaved(values: np.ndarray, heads: int) -> np.ndarray:
 
 
 def _write(path: Path, config: ModelConfig, weights: Weights, **extra: Any) -> None:
-    writer = gguf.GGUFWriter(path, extra.pop("architecture", ARCHITECTURE[config.family]))
-    writer.add_block_count(config.layers)
-    writer.add_context_length(config.max_positions)
-    writer.add_embedding_length(config.hidden)
-    writer.add_feed_forward_length(config.intermediate)
-    writer.add_head_count(config.heads)
-    writer.add_head_count_kv(config.kv_heads)
-    writer.add_key_length(config.head_dim)
-    writer.add_value_length(config.head_dim)
-    writer.add_layer_norm_rms_eps(config.norm_eps)
-    writer.add_rope_freq_base(config.rope_theta)
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    writer.add_token_list([f"t{number}" for number in range(config.vocab)])
-    for key, value in extra.items():
-        (writer.add_uint32 if isinstance(value, int) else writer.add_string)(key.replace("__", "."), value)
+    write_file(path, config, _tensors(config, weights), **extra)
+
+
+def _tensors(config: ModelConfig, weights: Weights) -> Iterator[Stored]:
     for field, name in _TOP.items():
         if (values := getattr(weights, field)) is not None:
-            writer.add_tensor(name, values)
+            yield name, values, None
     for number, layer in enumerate(weights.layers):
-        _add_layer(writer, config, number, layer)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
-def _add_layer(writer: gguf.GGUFWriter, config: ModelConfig, number: int, layer: LayerWeights) -> None:
-    for field, name in _LAYER.items():
-        values = getattr(layer, field)
-        if values is None:
-            continue
-        if ARCHITECTURE[config.family] == "llama" and field in ("q", "k"):
-            values = _interleaved(values, config.heads if field == "q" else config.kv_heads)
-        writer.add_tensor(f"blk.{number}.{name}", np.ascontiguousarray(values))
+        for field, name in _LAYER.items():
+            values = getattr(layer, field)
+            if values is None:
+                continue
+            if ARCHITECTURE[config.family] == "llama" and field in ("q", "k"):
+                values = _interleaved(values, config.heads if field == "q" else config.kv_heads)
+            yield f"blk.{number}.{name}", np.ascontiguousarray(values), None
 
 
 @pytest.mark.parametrize("family", ARCHITECTURE)
@@ -91,6 +71,7 @@ def test_gguf_and_safetensors_are_the_same_model(tiny_dirs: dict[str, Path], tmp
         ({"llama__expert_count": 8}, "mixture of experts"),
         ({"llama__rope__scaling__type": "yarn"}, "yarn"),
         ({"llama__rope__dimension_count": 8}, "part of the head"),
+        ({"general__alignment": 0}, "general.alignment must be at least 1"),
     ],
 )
 def test_refusals(tiny_dirs: dict[str, Path], tmp_path: Path, extra: dict[str, Any], reason: str) -> None:

@@ -22,7 +22,23 @@ from kev.app.cli.main import app
 from kev.config.settings import Settings
 
 GIB = 1 << 30
-CONFIG = ModelConfig("llama", 30, 576, 9, 3, 64, 1536, 49152, 1e5, 1e-5, True, False, False, 8192)
+CONFIG = ModelConfig(
+    family="llama",
+    layers=30,
+    hidden=576,
+    heads=9,
+    kv_heads=3,
+    head_dim=64,
+    intermediate=1536,
+    vocab=49152,
+    rope_theta=1e5,
+    norm_eps=1e-5,
+    tied=True,
+    qkv_bias=False,
+    qk_norm=False,
+    max_positions=8192,
+)
+"""An example; the expected bytes below follow from its numbers."""
 WISH = Wish(
     channels=16, context=2048, prefix=0, precision="fp32", rows=256, parallel=16, threads=2, unified=False
 )  # fmt: skip

@@ -55,7 +55,7 @@ def test_agrees_with_the_reference_reader(default_model: Path) -> None:
     [
         (b"", "too short"),
         (b"PK\x03\x04" + b"\0" * 40, "does not begin with 'GGUF'"),
-        (b"GGUF" + struct.pack("<IQQ", 1, 0, 0), "version 1; allowed: 2 and 3"),
+        (b"GGUF" + struct.pack("<IQQ", 1, 0, 0), "version 1 is not supported; allowed: 2 and 3"),
         (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "allowed: 2 and 3, little endian"),
         (b"GGUF" + struct.pack("<IQQ", 3, 0, 1 << 40), "metadata keys"),
         (b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 1 << 50), "past its end"),
