@@ -6,15 +6,9 @@ refuses that slot: one bad question never fails its batch.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
-
-import msgspec
 
 from kev.domain import logprobs
 from kev.domain.constraint import mistake_in
@@ -27,6 +21,7 @@ MAX_STOPS, MAX_STOP_CHARS = 8, 200
 MAX_LABEL_CHARS = 256
 MAX_BIASES = 300
 MAX_MESSAGES = 1_000
+_USUAL = Sampling()
 _STRONGEST_FIRST = (Isolation.STRICT, Isolation.SHARED, Isolation.LOOSE)
 
 
@@ -100,7 +95,7 @@ def _check_logprobs(batch: Batch, limits: Limits) -> None:
 
 def check_question(question: Question, limits: Limits) -> Refusal | None:
     """The first mistake in a question, or None. Whether it fits the context is the budget's affair."""
-    chars = len(question.text) + sum(len(message.content) for message in question.messages)
+    chars = chars_of(question)
     if chars > limits.max_text_chars:
         return Refusal("too_long", f"the question has {chars} characters; at most {limits.max_text_chars} are taken")
     mistake = next(_mistakes(question, limits), None)
@@ -109,6 +104,11 @@ def check_question(question: Question, limits: Limits) -> Refusal | None:
     if not question.text and not question.messages:
         return Refusal("empty", "the question has no text: set text or messages")
     return None
+
+
+def chars_of(question: Question) -> int:
+    """Characters of a question's text or messages."""
+    return sum([len(message.content) for message in question.messages], len(question.text))
 
 
 def _mistakes(question: Question, limits: Limits) -> Iterator[str]:
@@ -130,8 +130,9 @@ def _mistakes(question: Question, limits: Limits) -> Iterator[str]:
             yield f"{name}: must be at most {MAX_LABEL_CHARS} characters, got {len(value)}"
     if question.context_pool and not is_pool_name(question.context_pool):
         yield f"context_pool: {POOL_NAME_ALLOWED}"
-    yield from _sampling_mistakes(question.sampling)
-    yield from _changed_mistakes(question.sampling, limits)
+    if question.sampling != _USUAL:
+        yield from _sampling_mistakes(question.sampling)
+        yield from _changed_mistakes(question.sampling, limits)
     if (wanted := logprobs.records(question, limits.max_tokens)) > logprobs.MOST:
         yield f"sampling.logprobs: max_tokens x (logprobs + 1) must be at most {logprobs.MOST:,}, got {wanted:,}"
     if question.constraint is not None:
@@ -174,53 +175,3 @@ def _sampling_mistakes(sampling: Sampling) -> Iterator[str]:
         yield f"sampling.stop: must be at most {MAX_STOPS} strings, got {len(sampling.stop)}"
     if not all(1 <= len(stop) <= MAX_STOP_CHARS for stop in sampling.stop):
         yield f"sampling.stop: each must have 1 to {MAX_STOP_CHARS} characters"
-
-
-def digest_of(batch: Batch) -> str:
-    """A hash of everything that decides what the batch asks; the request id and the tenant are not in it.
-
-    Fields at their default are left out: a router that knows more fields
-    computes the same digest for a batch that does not use them.
-    """
-    told: dict[str, Any] = {
-        "questions": (),
-        "isolation": batch.isolation,
-        "mode": batch.mode,
-        "max_parallel": batch.max_parallel,
-        **({"strategy": batch.strategy} if batch.strategy else {}),
-    }
-    if batch.prefix:
-        told["prefix"] = batch.prefix
-    # Question by question: the JSON of a whole batch in one go would hold up the event loop. No text of a batch can
-    # look like the place of the questions, as quotes in it are escaped.
-    before, place, after = _json(told).partition('"questions":[')
-    digest = hashlib.sha256((before + place).encode())
-    for index, question in enumerate(batch.questions):
-        digest.update(("," if index else "").encode() + _json(_told(question)).encode())
-    digest.update(after.encode())
-    return digest.hexdigest()
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
-
-
-def _told(value: msgspec.Struct) -> dict[str, Any]:
-    """Fields that differ from their default, with the structs in them told likewise."""
-    told: dict[str, Any] = {}
-    for name, default in _fields_of(type(value)):
-        item = getattr(value, name)
-        if item is default or item == default:
-            continue
-        if isinstance(item, msgspec.Struct):
-            item = _told(item)
-        elif isinstance(item, tuple):
-            item = [_told(part) if isinstance(part, msgspec.Struct) else part for part in item]
-        told[name] = item
-    return told
-
-
-@cache
-def _fields_of(kind: type[msgspec.Struct]) -> tuple[tuple[str, Any], ...]:
-    """Names and defaults of a struct's fields."""
-    return tuple((field.name, field.default) for field in msgspec.structs.fields(kind))

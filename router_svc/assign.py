@@ -12,8 +12,10 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kev.bus.messages import BACKGROUND, EXPRESS, OVERFLOW, Lane
 from kev.domain.outcome import Branch
@@ -34,8 +36,7 @@ NOBODY: frozenset[str] = frozenset()
 _BANDS = {Priority.EXPRESS: (EXPRESS, Branch.EXPRESS), Priority.BACKGROUND: (BACKGROUND, Branch.BACKGROUND)}
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(Struct, frozen=True):
     """Where a question goes, and how it got there.
 
     Attributes:

@@ -1,7 +1,8 @@
 """How many tokens a question may use: decided before it costs a place in a queue."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 
 class Refused(StrEnum):
@@ -11,8 +12,7 @@ class Refused(StrEnum):
     TOO_LONG = "too_long"
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(Struct, frozen=True):
     """A question that fits.
 
     Attributes:
@@ -28,8 +28,7 @@ class Budget:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """A question that does not fit, with the counts.
 
     Attributes:

@@ -89,7 +89,8 @@ class Contexts:
         Raises:
             InvalidArgument: ``batch.prefix`` cannot stand before them.
         """
-        names = sorted({question.context_pool for question in questions if is_pool_name(question.context_pool)})
+        asked = {question.context_pool for question in questions if question.context_pool}
+        names = sorted(name for name in asked if is_pool_name(name))
         if not prefix and not names:
             return ALONE
         found = await asyncio.gather(*(self._resolve(tenant, name) for name in names))

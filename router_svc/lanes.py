@@ -7,7 +7,8 @@ While no worker has long channels, long questions go where all go.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kev.bus.messages import Lane
 from kev.domain.question import Priority

@@ -66,7 +66,7 @@ def configure(hash_buckets: int, queue_bound: int, timeout_s: float) -> None:
     """Settings that labels and alerts need."""
     global _buckets
     _buckets = hash_buckets
-    _children.cache_clear()
+    _of_bucket.cache_clear()
     BUCKETS.set(hash_buckets)
     BOUND.set(queue_bound)
     TIMEOUT.set(timeout_s)
@@ -74,19 +74,19 @@ def configure(hash_buckets: int, queue_bound: int, timeout_s: float) -> None:
 
 def observe_placed(placed: Iterable[tuple[int, Branch, Lane]]) -> None:
     """Questions are in their queues: bucket, branch and place of each."""
-    for (bucket, branch, lane), count in Count(placed).items():
-        for child in _children(bucket, branch, lane):
-            child.inc(count)
+    places = tuple(placed)
+    for branch, count in Count(branch for _, branch, _ in places).items():
+        PLACED.labels(branch.value).inc(count)
+    for (bucket, branch), count in Count((bucket, branch) for bucket, branch, _ in places).items():
+        _of_bucket(bucket, branch).inc(count)
+    for lane, count in Count(lane for _, _, lane in places).items():
+        CHANNEL_QUESTIONS.labels(str(lane)).inc(count)
 
 
-@lru_cache(1 << 16)
-def _children(bucket: int, branch: Branch, lane: Lane) -> tuple[Counter, Counter, Counter]:
-    """The counters of one place; looking them up by label costs more than counting."""
-    return (
-        PLACED.labels(branch.value),
-        QUESTIONS.labels(bucket_label(bucket, _buckets), branch.value),
-        CHANNEL_QUESTIONS.labels(str(lane)),
-    )
+@lru_cache(1 << 12)
+def _of_bucket(bucket: int, branch: Branch) -> Counter:
+    """The counter of a bucket; looking it up by label costs more than counting."""
+    return QUESTIONS.labels(bucket_label(bucket, _buckets), branch.value)
 
 
 def observe_breakers(states: Mapping[int, State]) -> None:

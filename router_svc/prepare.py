@@ -13,9 +13,10 @@ import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
+
+from msgspec import Struct
 
 from kev.bus.messages import PoolInfo, PoolRef
 from kev.config.settings import Settings
@@ -25,7 +26,7 @@ from kev.domain.question import Question
 from kev.tokens.chat import ChatFormat, ChatTemplateError, Prompt
 from kev.tokens.tokenizer import Tokenizer
 from router_svc import budget, savings
-from router_svc.admission import Limits, Refusal, check_question
+from router_svc.admission import Limits, Refusal, chars_of, check_question
 from router_svc.around import ALONE, Around
 from router_svc.assign import NO_BUCKET
 from router_svc.longest import Longest
@@ -39,8 +40,7 @@ _THREADS, _AT_ONCE = 4, 2
 """Threads, and how many of them one batch may have."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(Struct, frozen=True):
     """A question that may be queued.
 
     Attributes:
@@ -137,14 +137,24 @@ class Preparer:
         if isinstance(warnings, Refusal):
             return warnings
         try:
-            prompt = self._chat().render_behind(messages, lead)
+            prompt = self._chat().render_behind(messages, lead, place=question.truncate)
         except ValueError as error:  # the model's template does not take these messages
             return Refusal("invalid", str(error))
-        ready = self._within_budget(question, prompt, pool, readable)
-        if isinstance(ready, Refusal):
-            return ready
-        bucket = (bucketing or self._bucketing).bucket(question.routing_key, routing_text)
-        return replace(ready, bucket=bucket, warnings=(*warnings, *ready.warnings))
+        plan = self._planned(question, prompt, pool, readable)
+        if isinstance(plan, budget.Refusal):
+            return Refusal(plan.reason.value, plan.text, plan.prompt_tokens)
+        if plan.keep_question is not None:
+            prompt = self._chat().cut(prompt, plan.keep_question)
+        return Ready(
+            prompt=struct.pack(f"<{len(prompt.tokens)}i", *prompt.tokens),
+            prefix_tokens=prompt.prefix_tokens,
+            max_tokens=plan.max_tokens,
+            bucket=(bucketing or self._bucketing).bucket(question.routing_key, routing_text),
+            long=self._is_long(prompt),
+            warnings=warnings + plan.warnings,
+            pool=pool.ref if pool else None,
+            batch_prefix_tokens=prompt.context_tokens,
+        )
 
     def _prepare_some(
         self, questions: Sequence[Question], bucketing: Bucketing | None, around: Around
@@ -173,10 +183,13 @@ class Preparer:
         """
         turns = [(message.role, message.content) for message in question.messages] or [("user", question.text)]
         last = max(index for index, (role, _) in enumerate(turns) if role == "user")
-        asked = normalise(turns[last][1], self._settings.router.normalize)
-        savings.count(turns[last][1], asked, self._tokenizer)
-        messages = [{"role": role, "content": clean(content)} for role, content in turns]
-        messages[last]["content"] = asked.prompt_text
+        text = turns[last][1]
+        asked = normalise(text, self._settings.router.normalize)
+        savings.count(text, asked, self._tokenizer)
+        messages = [
+            {"role": role, "content": asked.prompt_text if index == last else clean(content)}
+            for index, (role, content) in enumerate(turns)
+        ]
         return messages, asked.routing_text, has_content(asked.prompt_text)
 
     def _shortened(self, question: Question, messages: list[dict[str, str]]) -> tuple[str, ...] | Refusal:
@@ -196,10 +209,10 @@ class Preparer:
         kept = len(asked["content"])
         return (f"length_warning: of the question's {chars} characters only the first {kept} were looked at",)
 
-    def _within_budget(
+    def _planned(
         self, question: Question, prompt: Prompt, pool: PoolInfo | None, readable: bool
-    ) -> Ready | Refusal:
-        plan = budget.plan(
+    ) -> budget.Budget | budget.Refusal:
+        return budget.plan(
             prompt_tokens=len(prompt.tokens) + (pool.tokens if pool else 0),
             question_tokens=prompt.question[1] - prompt.question[0],
             has_content=readable,
@@ -207,19 +220,6 @@ class Preparer:
             default_max_tokens=self._settings.router.default_max_tokens,
             max_context=self._settings.core.max_context,
             truncate=question.truncate,
-        )
-        if isinstance(plan, budget.Refusal):
-            return Refusal(plan.reason.value, plan.text, plan.prompt_tokens)
-        if plan.keep_question is not None:
-            prompt = self._chat().cut(prompt, plan.keep_question)
-        return Ready(
-            prompt=struct.pack(f"<{len(prompt.tokens)}i", *prompt.tokens),
-            prefix_tokens=prompt.prefix_tokens,
-            max_tokens=plan.max_tokens,
-            long=self._is_long(prompt),
-            warnings=plan.warnings,
-            pool=pool.ref if pool else None,
-            batch_prefix_tokens=prompt.context_tokens,
         )
 
     def _is_long(self, prompt: Prompt) -> bool:
@@ -268,7 +268,7 @@ def _chunks(questions: Sequence[Question]) -> list[list[Question]]:
     chunks: list[list[Question]] = [[]]
     size = 0
     for question in questions:
-        chars = len(question.text) + sum(len(message.content) for message in question.messages)
+        chars = chars_of(question)
         if chunks[-1] and size + chars > _CHUNK_CHARS:
             chunks.append([])
             size = 0

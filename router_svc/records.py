@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Sequence
-
-import msgspec
 
 from kev.bus.messages import OVERFLOW, Lane, Manifest, Piece, QueuedQuestion, SlotPlan
 from kev.config.settings import Settings
 from kev.domain.ids import problem_id
 from kev.domain.outcome import Audit, FinishReason, Outcome, Status, text_digest
-from kev.domain.question import Batch, Question, Strategy
+from kev.domain.question import Batch, Question
 from router_svc.admission import MAX_LABEL_CHARS, Refusal
 from router_svc.prepare import Ready
 
@@ -50,8 +47,14 @@ def manifest_of(
     digest: str,
     accepted_ms: int,
     latest_ms: int | None,
+    traceparent: str = "",
 ) -> Manifest:
-    """The first record of a request. What the batch leaves open is the deployment's choice."""
+    """The first record of a request. What the batch leaves open is the deployment's choice.
+
+    Args:
+        latest_ms: As in ``plan_slots``.
+        traceparent: The span that accepts it.
+    """
     aggregator = settings.aggregator
     return Manifest(
         rid=rid,
@@ -63,21 +66,8 @@ def manifest_of(
         isolation=batch.isolation or settings.isolation.level,
         mode=batch.mode or aggregator.mode,
         slots=plan_slots(batch.questions, accepted_ms, aggregator.timeout_ms, latest_ms),
+        traceparent=traceparent,
     )
-
-
-def accepted(manifest: Manifest, now_ms: int, latest_ms: int | None, traceparent: str = "") -> Manifest:
-    """The manifest as of now: a slot's time runs from here, not while a long neighbour was being tokenised.
-
-    Args:
-        traceparent: The span that accepts it.
-    """
-    shift = now_ms - manifest.created_ms
-    latest = math.inf if latest_ms is None else latest_ms
-    slots = tuple(
-        msgspec.structs.replace(plan, deadline_ms=int(min(plan.deadline_ms + shift, latest))) for plan in manifest.slots
-    )
-    return msgspec.structs.replace(manifest, created_ms=now_ms, slots=slots, traceparent=traceparent)
 
 
 def queued(
@@ -88,7 +78,7 @@ def queued(
     slot: int,
     max_parallel: int,
     tokenizer_digest: str,
-    strategy: Strategy,
+    strategy: str,
 ) -> QueuedQuestion:
     """The question as a worker gets it. Its lane is set when it is placed.
 
@@ -116,7 +106,7 @@ def queued(
         tokenizer_digest=tokenizer_digest,
         id=question.id,
         warnings=ready.warnings,
-        strategy=strategy.value,
+        strategy=strategy,
         pool=ready.pool,
         batch_prefix_tokens=ready.batch_prefix_tokens,
         constraint=question.constraint,

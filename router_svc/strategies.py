@@ -86,6 +86,10 @@ class Strategies:
         self._made = {settings.strategy: bucketing(settings)}
         self._lock = threading.Lock()
 
+    def made(self, asked: Strategy | None) -> Bucketing | None:
+        """What ``of`` answers with, if that can be had without reading files."""
+        return self._made.get(self.name(asked))
+
     def of(self, asked: Strategy | None) -> Bucketing:
         """The strategy that a batch asks for, or the deployment's. From any thread; may read files.
 

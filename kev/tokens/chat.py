@@ -12,8 +12,9 @@ Two promises are kept here:
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec import Struct
 
 from kev.tokens.contexts import NO_PLACE, Contexts, Lead
 from kev.tokens.frame import Frame, find_frame
@@ -28,8 +29,7 @@ ROLES = ("system", "user", "assistant")
 __all__ = ["ROLES", "ChatFormat", "ChatTemplateError", "Lead", "Prompt"]
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(Struct, frozen=True):
     """A question, ready for a model.
 
     Attributes:
@@ -37,7 +37,7 @@ class Prompt:
         prefix_tokens: How many of the first tokens are the deployment's system part. They are the same ids for
             every question, so that their KV can be shared; 0 when there is no system prompt.
         question: `[start, end)` in `tokens` of those that stand for nothing but the last user message's content
-            (white space at its ends aside); empty when it has none.
+            (white space at its ends aside); empty when it has none, or nobody asked for it.
         context_tokens: How many tokens behind the first `prefix_tokens` are the batch's prefix.
     """
 
@@ -83,7 +83,9 @@ class ChatFormat:
         """Ids that every prompt begins with: the deployment's system part; empty without a system prompt."""
         return tuple(self._system.tokens) if self._system_prompt else ()
 
-    def render(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> Prompt:
+    def render(
+        self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True, *, place: bool = True
+    ) -> Prompt:
         """The tokens of a conversation whose last user message is the question.
 
         A system message of the client comes after the deployment's own, as a message of its own.
@@ -91,6 +93,7 @@ class ChatFormat:
         Args:
             messages: Each with `role` (system, user or assistant) and `content`, at least one.
             add_generation_prompt: Whether to end with the head of the answer.
+            place: Whether the question's place in the prompt is of interest, as it is to `cut`. It costs time.
 
         Raises:
             ValueError: a message is not of that form; the text names the field and what is allowed.
@@ -99,7 +102,7 @@ class ChatFormat:
         if not messages:
             raise ValueError("messages: empty; allowed: at least one message")
         if add_generation_prompt and len(messages) == 1:
-            prompt = self._framed(messages[0])
+            prompt = self._framed(messages[0], place)
             if prompt is not None:
                 return prompt
         return self._rendered(messages, add_generation_prompt)
@@ -116,7 +119,7 @@ class ChatFormat:
         text = self._after_system(guarded, add_generation_prompt, marks)
         return self._behind_system(self._segments.encode(text, marks, at_start=not self._system.tokens))
 
-    def _framed(self, message: Mapping[str, str]) -> Prompt | None:
+    def _framed(self, message: Mapping[str, str], place: bool) -> Prompt | None:
         """The prompt of a lone user message without running the template; None where that cannot be done."""
         content = message.get("content")
         if self._frame is None or message.get("role") != "user" or not isinstance(content, str):
@@ -124,7 +127,7 @@ class ChatFormat:
         if not self._template.same_date():
             self._system, self._frame = self._find_system(), self._find_frame()
             return None
-        found = self._frame.encode(self._tokenizer, content)
+        found = self._frame.encode(self._tokenizer, content, place)
         return None if found is None else self._behind_system(found)
 
     def _behind_system(self, found: Encoded) -> Prompt:
@@ -145,12 +148,17 @@ class ChatFormat:
         return self._contexts.encode(self._context_system(), text, int(behind_pool))
 
     def render_behind(
-        self, messages: Sequence[Mapping[str, str]], lead: Lead, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, str]],
+        lead: Lead,
+        add_generation_prompt: bool = True,
+        *,
+        place: bool = True,
     ) -> Prompt:
         """Like `render`, for a conversation behind contexts. A context pool's tokens are not part of the prompt:
         they stand behind its first `prefix_tokens`."""
         if not lead.blocks:
-            return self.render(messages, add_generation_prompt)
+            return self.render(messages, add_generation_prompt, place=place)
         if not messages:
             raise ValueError("messages: empty; allowed: at least one message")
         checked = [_checked(index, message) for index, message in enumerate(messages)]

@@ -10,7 +10,8 @@ need not hold the context's text.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kev.tokens.marks import Marks
 from kev.tokens.segments import Segments
@@ -21,8 +22,7 @@ _PROBE = {"role": "user", "content": "probe"}
 NO_PLACE = "the model's chat template has no place for a context of its own behind the system prompt"
 
 
-@dataclass(frozen=True, slots=True)
-class Lead:
+class Lead(Struct, frozen=True):
     """What stands between the system prompt and a conversation.
 
     Attributes:

@@ -68,9 +68,12 @@ class Frame:
     left: bool
     right: bool
 
-    def encode(self, tokenizer: Tokenizer, content: str) -> Encoded | None:
-        """Ids behind the system part, with the question's place; None for a content that the long way must take:
-        one of white space only, or without any token.
+    def encode(self, tokenizer: Tokenizer, content: str, place: bool = True) -> Encoded | None:
+        """Ids behind the system part; None for a content that the long way must take: one of white space only, or
+        without any token.
+
+        Args:
+            place: Whether to look for the question's place.
 
         Raises:
             ValueError: the content holds a lone surrogate.
@@ -80,11 +83,16 @@ class Frame:
             return None
         body = content.lstrip() if self.left else content
         body = body.rstrip() if self.right else body
-        tokens, spans = tokenizer.encode_spans(self.before + body + self.after, self.at_start)
+        text = self.before + body + self.after
+        first = last = 0
+        if place:
+            tokens, spans = tokenizer.encode_spans(text, self.at_start)
+            start = len(self.before) + body.index(inner[0])
+            first, last = question_tokens(text, spans, start, start + len(inner))
+        else:
+            tokens = tokenizer.encode_text(text, self.at_start)
         if not tokens:
             return None
-        start = len(self.before) + body.index(inner[0])
-        first, last = question_tokens(self.before + body + self.after, spans, start, start + len(inner))
         return Encoded([*self.head, *tokens, *self.tail], (len(self.head) + first, len(self.head) + last))
 
 

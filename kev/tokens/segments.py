@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kev.tokens.marks import MarkPair
 from kev.tokens.tokenizer import Tokenizer
@@ -11,8 +12,7 @@ _CACHED_TEXTS = 512
 _CACHED_LENGTH = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
+class Encoded(Struct, frozen=True):
     """Ids of a text, and `[start, end)` of those that stand for nothing but the question's content."""
 
     tokens: list[int]

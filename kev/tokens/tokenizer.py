@@ -7,8 +7,6 @@ from kev.tokens.hf_vocab import load_directory
 from kev.tokens.vocabulary import TokenizerError, Vocabulary
 
 __all__ = ["Tokenizer", "TokenizerError"]
-_LONG = 1_000
-"""From so many characters on it matters who waits for the encoder, a millisecond and more."""
 
 
 class Tokenizer:
@@ -64,24 +62,16 @@ class Tokenizer:
         Raises:
             ValueError: the text holds a lone surrogate.
         """
-        ids, _ = self._run(text, at_start, False)
-        return ids
+        _check(text)
+        # The fast way does not look for the tokens' places. Other threads may run meanwhile.
+        (found,) = self._backends[at_start].encode_batch_fast([text], add_special_tokens=False)
+        return found.ids
 
     def encode_spans(self, text: str, at_start: bool = True) -> tuple[list[int], list[tuple[int, int]]]:
         """Like `encode_text`, with the characters `[start, end)` of `text` that each token stands for."""
-        return self._run(text, at_start, True)
-
-    def _run(self, text: str, at_start: bool, spans: bool) -> tuple[list[int], list[tuple[int, int]]]:
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError("text: holds a lone surrogate; only valid Unicode has tokens") from error
-        backend = self._backends[at_start]
-        if len(text) < _LONG:
-            found = backend.encode(text, add_special_tokens=False)
-        else:  # the same, but other threads may run meanwhile
-            (found,) = backend.encode_batch([text], add_special_tokens=False)
-        return found.ids, (found.offsets if spans else [])
+        _check(text)
+        (found,) = self._backends[at_start].encode_batch([text], add_special_tokens=False)
+        return found.ids, found.offsets
 
     def token_bytes(self, token: int) -> bytes:
         """Bytes that a token adds to the text: part of a character at times, nothing for a special token.
@@ -96,3 +86,10 @@ class Tokenizer:
     def decode(self, ids: list[int]) -> str:
         """Text of token ids; bytes that are no valid UTF-8 become U+FFFD, special tokens nothing."""
         return b"".join([self.token_bytes(token) for token in ids]).decode("utf-8", "replace")
+
+
+def _check(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("text: holds a lone surrogate; only valid Unicode has tokens") from error

@@ -1,6 +1,6 @@
 """One question's two texts: what the model reads and what the router hashes."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from router_svc.normalise.clean import clean
 from router_svc.normalise.prompt_text import collapse_marks, drop_leading, trim
@@ -11,8 +11,7 @@ LEVELS = ("off", "light", "full")
 greetings and hesitations at the front."""
 
 
-@dataclass(frozen=True, slots=True)
-class Normalised:
+class Normalised(Struct, frozen=True):
     """A question after normalisation.
 
     Attributes:

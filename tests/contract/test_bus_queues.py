@@ -217,6 +217,9 @@ async def test_the_age_of_the_oldest_question_is_known(lab: Lab, bus):
     await bus.enqueue(questions(new_rid(), 1, Lane("w", 1)))
     await bus.depths()
     assert 0.4 < bus.oldest_s < 30
+    assert len(await drain(bus, "w")) == 2
+    await bus.depths()
+    assert bus.oldest_s == 0
 
 
 async def test_long_questions_wait_in_a_queue_of_their_own(bus):

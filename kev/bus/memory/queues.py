@@ -6,10 +6,12 @@ import heapq
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from kev.bus.messages import Lane, QueuedQuestion
 
 Key = tuple[str, int]
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -50,6 +52,7 @@ class Queues:
         self._grace_ms = int(grace_s * 1000)
         self._sources: dict[str, Source] = {}
         self._depths: Counter[Lane] = Counter()
+        self._accepted: Counter[int] = Counter()
         self._seen: dict[Key, float] = {}
         self._expiries: list[tuple[int, int, Entry]] = []
         self._numbers = 0
@@ -107,9 +110,7 @@ class Queues:
 
     def oldest_s(self, now_ms: int) -> float:
         """Age of the oldest question in the system; 0 when there is none."""
-        every = ((*queues.waiting, *queues.again, *queues.held.values()) for queues in self._sources.values())
-        accepted = [entry.question.accepted_ms for entries in every for entry in entries if not entry.gone]
-        return max(0, now_ms - min(accepted)) / 1000 if accepted else 0.0
+        return max(0, now_ms - min(self._accepted)) / 1000 if self._accepted else 0.0
 
     def _room(self, lane: Lane) -> int:
         return self._shared_bound if lane.shared else self._bound
@@ -119,6 +120,7 @@ class Queues:
         entry = Entry(question, self._numbers, question.deadline_ms + self._grace_ms, traceparent=traceparent)
         self._sources.setdefault(question.lane.queue, Source()).waiting.append(entry)
         self._depths[question.lane] += 1
+        self._accepted[question.accepted_ms] += 1
         self._seen[question.rid, question.slot] = now
         heapq.heappush(self._expiries, (entry.expires_ms, entry.number, entry))
 
@@ -143,9 +145,8 @@ class Queues:
         entry.gone = True
         lane = entry.question.lane
         self._sources[lane.queue].held.pop(entry.number, None)
-        self._depths[lane] -= 1
-        if not self._depths[lane]:
-            del self._depths[lane]
+        _take_one(self._depths, lane)
+        _take_one(self._accepted, entry.question.accepted_ms)
 
     def _tidy(self, now: float, now_ms: int) -> None:
         """Drops expired questions and forgets old ones. An acknowledged entry
@@ -157,3 +158,9 @@ class Queues:
             if self._seen[key] > now - self._window_s:
                 break
             del self._seen[key]
+
+
+def _take_one(counts: Counter[T], key: T) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]

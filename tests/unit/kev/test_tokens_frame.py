@@ -73,6 +73,7 @@ def user(content: str) -> dict[str, str]:
 def agrees(chat: ChatFormat, text: str) -> None:
     short, long = chat.render([user(text)]), chat._rendered([user(text)], True)
     assert short == long
+    assert chat.render([user(text)], place=False).tokens == long.tokens
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 
 from kev.domain.errors import InvalidArgument, NotServed
 from kev.domain.question import Batch, Constraint, Isolation, Message, Question, Sampling
-from router_svc.admission import Limits, check_batch, check_question, digest_of
+from router_svc.admission import Limits, check_batch, check_question
 
 LIMITS = Limits(Isolation.SHARED, max_timeout_ms=10_000, max_text_chars=1000, max_tokens=200, vocabulary=500)
 GOOD = Question(text="Why is the sky blue?")
@@ -89,27 +89,6 @@ def test_good_questions_pass() -> None:
     assert check_question(limits, LIMITS) is None
 
 
-def test_the_digest_covers_what_is_asked_and_nothing_else() -> None:
-    batch = Batch(questions=(GOOD, GOOD))
-    same = digest_of(batch)
-    assert digest_of(msgspec.structs.replace(batch, request_id="other", tenant="other")) == same
-    changes = [
-        {"questions": (GOOD,)},
-        {"isolation": Isolation.STRICT},
-        {"max_parallel": 2},
-        {"questions": (GOOD, msgspec.structs.replace(GOOD, sampling=Sampling(seed=1)))},
-        {"questions": (GOOD, msgspec.structs.replace(GOOD, truncate=True))},
-        {"questions": (GOOD, Question(messages=(Message("user", GOOD.text),)))},
-    ]
-    digests = {digest_of(msgspec.structs.replace(batch, **change)) for change in changes}
-    assert len(digests | {same}) == len(changes) + 1
-
-
-def test_the_digest_is_the_same_in_every_release() -> None:
-    batch = Batch(questions=(Question(text="One?", id="a", max_tokens=5), Question(text="Zwei £?")))
-    assert digest_of(batch) == "f7e730fe2a6ec0daa3f8fa9d60f96a7ba07ffc82ca142a75ca8ddb703b10a2ed"
-
-
 def test_the_log_probabilities_of_a_batch_have_a_bound_of_their_own() -> None:
     told = Question(text="x", max_tokens=90, sampling=Sampling(logprobs=10))
     check_batch(Batch(questions=(told,) * 505), LIMITS)
@@ -118,16 +97,3 @@ def test_the_log_probabilities_of_a_batch_have_a_bound_of_their_own() -> None:
     assert caught.value.field == "batch.questions"
     alone_too_much = Question(text="x", max_tokens=1 << 31, sampling=Sampling(logprobs=10))
     check_batch(Batch(questions=(alone_too_much, GOOD)), LIMITS)
-
-
-def test_a_constraint_and_penalties_are_part_of_the_digest() -> None:
-    asked = [
-        GOOD,
-        msgspec.structs.replace(GOOD, constraint=Constraint(regex="a")),
-        msgspec.structs.replace(GOOD, constraint=Constraint(choices=("a",))),
-        msgspec.structs.replace(GOOD, sampling=Sampling(logit_bias={3: 1.0, 2: 1.0})),
-        msgspec.structs.replace(GOOD, sampling=Sampling(logprobs=0)),
-    ]
-    assert len({digest_of(Batch(questions=(one,))) for one in asked}) == len(asked)
-    turned = msgspec.structs.replace(GOOD, sampling=Sampling(logit_bias={2: 1.0, 3: 1.0}))
-    assert digest_of(Batch(questions=(turned,))) == digest_of(Batch(questions=(asked[3],)))

@@ -326,10 +326,9 @@ async def test_no_deadline_is_later_than_the_callers(bus: MemoryBus, start: Star
 
 async def test_a_deadline_that_passes_before_anybody_looks_for_room_is_a_timeout(bus: MemoryBus, start: Start) -> None:
     """Nothing lacked room, so nothing was refused."""
-    router = await start(bus)
-    batch = Batch(questions=(Question(text="Why?"), Question(text="How?", timeout_ms=1)), request_id="r1")
     ticks = itertools.count(wall_ms(), 100)
-    router._clock = lambda: next(ticks)
+    router = await start(bus, clock=lambda: next(ticks))
+    batch = Batch(questions=(Question(text="Why?"), Question(text="How?", timeout_ms=1)), request_id="r1")
     assert await router.submit(batch) == Submitted("r1", 2)
     outcomes = await _outcomes(bus)
     assert {slot: outcome.status for slot, outcome in outcomes.items()} == {1: Status.TIMED_OUT}

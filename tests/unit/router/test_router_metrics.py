@@ -56,6 +56,14 @@ def test_many_buckets_share_few_labels():
     assert len(labels) == 64
 
 
+def test_a_lane_that_comes_back_is_counted_anew():
+    for _ in range(2):
+        metrics.observe_placed([(5, Branch.HOME, W1)])
+        metrics.observe_depths({W1: 1})
+        assert value("channel_questions_total", channel="w/1") == 1
+        metrics.observe_depths({})
+
+
 def test_a_lane_that_is_gone_leaves_no_series():
     metrics.observe_placed([(5, Branch.HOME, W1)])
     metrics.observe_depths({W1: 3, EXPRESS: 1})
