@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -21,12 +21,6 @@ from kev.config.settings import Settings
 from kev.domain.ids import new_request_id
 from kev.domain.result import Frame
 from kev.wire.process import read_ready
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNats]:
-    with LocalNats(tmp_path_factory.mktemp("nats")) as running:
-        yield running
 
 
 @pytest.fixture

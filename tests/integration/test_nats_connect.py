@@ -18,12 +18,6 @@ from kev.bus.settings import BusSettings
 from kev.domain.errors import BusUnavailable, InvalidArgument
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNats]:
-    with LocalNats(tmp_path_factory.mktemp("nats")) as running:
-        yield running
-
-
 @pytest.fixture
 def custom(tmp_path: Path) -> Iterator[object]:
     """Starts a nats-server with command-line options; returns its URL."""

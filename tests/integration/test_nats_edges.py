@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import nats
@@ -17,12 +16,6 @@ from kev.domain.errors import Overloaded
 from kev.domain.outcome import Outcome
 
 W0 = Lane("w", 0)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNats]:
-    with LocalNats(tmp_path_factory.mktemp("nats")) as running:
-        yield running
 
 
 @pytest.mark.parametrize("rubbish", [b"", b"\xff\x00", b"{}", b"\x81\xa3rid\x01"], ids=repr)

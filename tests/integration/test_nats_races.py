@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
-import pytest
 from nats_support import connect
 
 from bus_makers import manifest, new_rid, outcome, question, questions  # isort: skip
 from kev.bus.messages import OVERFLOW, Lane
 from kev.bus.nats.server import LocalNats
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNats]:
-    with LocalNats(tmp_path_factory.mktemp("nats")) as running:
-        yield running
 
 
 async def test_two_hundred_slots_and_four_writers_each_have_one_winner(server: LocalNats):

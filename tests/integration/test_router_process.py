@@ -6,10 +6,8 @@ import asyncio
 import signal
 import socket
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from kev.bus.nats.server import LocalNats
@@ -18,12 +16,6 @@ from kev.wire.process import read_ready
 from kev.wire.serving import open_channel
 
 DEADLINE_S = 60
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNats]:
-    with LocalNats(tmp_path_factory.mktemp("nats")) as running:
-        yield running
 
 
 async def _start(*sets: str, config: str | None = None) -> asyncio.subprocess.Process:
