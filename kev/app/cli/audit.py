@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kev.app.cli import options
-from kev.app.cli.running import FAILED, INTERRUPTED, UNEXPECTED, known_errors, told
+from kev.app.cli.running import FAILED, run_check
 from kev.config.settings import Settings
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from inference_svc.audit.record import Record
     from inference_svc.audit.replay import Replay
 
-BAD_USE = 2
 REPLAY_PAGES = 4
 
 
@@ -52,26 +51,14 @@ def register(app: typer.Typer) -> None:
             settings = options.settings_of(config, sets)
             return _draw(file, *draw) if draw else _audit(settings, file, as_json, layouts)
 
-        raise typer.Exit(_ended(work))
+        run_check(work, _cannot)
 
 
-def _ended(work: Callable[[], int]) -> int:
+def _cannot() -> tuple[type[Exception], ...]:
     from inference_svc.audit.check import CannotCheck
     from inference_svc.audit.draw import CannotDraw
-    from inference_svc.audit.replay import OtherModel
 
-    try:
-        return work()
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except (CannotCheck, CannotDraw) as error:
-        sys.stderr.write(f"error: {error}\n")
-    except OtherModel as error:
-        sys.stderr.write(f"error: {error}; --layouts checks without a model\n")
-    except Exception as error:
-        code = told(error)
-        return BAD_USE if code == FAILED and isinstance(error, known_errors()) else UNEXPECTED
-    return BAD_USE
+    return CannotCheck, CannotDraw
 
 
 def _draw(file: Path, number: int, target: Path) -> int:
@@ -88,14 +75,18 @@ def _draw(file: Path, number: int, target: Path) -> int:
 
 
 def _audit(settings: Settings, file: Path, as_json: bool, layouts: bool) -> int:
-    from inference_svc.audit.check import check_file, records
+    from inference_svc.audit.check import CannotCheck, check_file, records
     from inference_svc.audit.record import Record
+    from inference_svc.audit.replay import OtherModel
 
     known = (record for _, record in records(file) if isinstance(record, Record))
     computed = not layouts and any(_has_logits(record) for record in known)
     opened: AbstractContextManager[Replay | None] = _replay(settings) if computed else nullcontext()
-    with opened as replay:
-        verdict = check_file(file, replay)
+    try:
+        with opened as replay:
+            verdict = check_file(file, replay)
+    except OtherModel as error:
+        raise CannotCheck(f"{error}; --layouts checks without a model") from None
     if as_json:
         sys.stdout.write(json.dumps({"passed": verdict.passed, **asdict(verdict)}, indent=1) + "\n")
     else:

@@ -9,9 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kev.app.cli.running import FAILED
-
-BAD_USE = 2
+from kev.app.cli.running import BAD_USE, FAILED
 
 
 def register(app: typer.Typer) -> None:

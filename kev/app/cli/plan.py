@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,15 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kev.app.cli import options
-from kev.app.cli.running import FAILED, UNEXPECTED, known_errors, told
+from kev.app.cli.running import FAILED, run_check
 from kev.config.load import ConfigError
 from kev.config.settings import Settings
 
 if TYPE_CHECKING:
     from inference_svc.models import ModelConfig
     from inference_svc.planning.plan import Plan, Wish
-
-BAD_USE = 2
 
 
 def register(app: typer.Typer) -> None:
@@ -52,25 +49,17 @@ def register(app: typer.Typer) -> None:
             "core.max_context": context,
             "core.precision": precision,
         }
-        flags = [f"{key}={value}" for key, value in given.items() if value is not None]
 
         def work() -> int:
-            return _plan(options.settings_of(config, [*(sets or ()), *flags]), prefix, as_json)
+            return _plan(options.settings_of(config, sets, given), prefix, as_json)
 
-        raise typer.Exit(_ended(work))
+        run_check(work, _cannot)
 
 
-def _ended(work: Callable[[], int]) -> int:
+def _cannot() -> tuple[type[Exception], ...]:
     from inference_svc.backends.native.errors import NativeUnavailable
 
-    try:
-        return work()
-    except (ValueError, NativeUnavailable) as error:
-        sys.stderr.writelines(f"error: {line}\n" for line in str(error).splitlines())
-        return BAD_USE
-    except Exception as error:
-        code = told(error)
-        return BAD_USE if code == FAILED and isinstance(error, known_errors()) else UNEXPECTED
+    return ValueError, NativeUnavailable
 
 
 def _plan(settings: Settings, prefix: int, as_json: bool) -> int:

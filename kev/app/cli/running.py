@@ -16,6 +16,7 @@ from kev.domain.errors import KevError
 from kev.wire.process import StartError
 
 FAILED = 1
+BAD_USE = 2
 INTERRUPTED = 130
 UNEXPECTED = 70
 log = logging.getLogger(__name__)
@@ -49,9 +50,28 @@ def run_command(work: Callable[[], Coroutine[Any, Any, int]]) -> NoReturn:
     raise typer.Exit(code)
 
 
-def told(error: Exception) -> int:
-    """Says what went wrong, and returns the exit code."""
-    if isinstance(error, known_errors()):
+def run_check(work: Callable[[], int], cannot: Callable[[], tuple[type[Exception], ...]]) -> NoReturn:
+    """Runs a command that checks something, and exits with its code: 0 or 1 is its verdict.
+
+    So an error that leaves nothing to check ends it with 2. It runs in the main
+    thread, where Ctrl-C ends it after the running forward.
+
+    Args:
+        cannot: More errors whose text tells the user enough; called where one has happened.
+    """
+    try:
+        code = work()
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except Exception as error:
+        code = told(error, cannot())
+        code = BAD_USE if code == FAILED else code
+    raise typer.Exit(code)
+
+
+def told(error: Exception, more: tuple[type[Exception], ...] = ()) -> int:
+    """Says what went wrong, and returns the exit code. ``more``: errors that are known beside the usual ones."""
+    if isinstance(error, (*known_errors(), *more)):
         for line in str(error).splitlines():
             sys.stderr.write(f"error: {line}\n")
         return FAILED

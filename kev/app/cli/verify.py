@@ -14,14 +14,13 @@ import typer
 
 from kev.app.batchfile.read import read_questions
 from kev.app.cli import options
-from kev.app.cli.running import FAILED, INTERRUPTED, UNEXPECTED, known_errors, told
+from kev.app.cli.running import FAILED, run_check
 from kev.config.settings import Settings
 from kev.domain.question import Question
 
 if TYPE_CHECKING:
     from inference_svc.verify.proof import Finding, Proof
 
-BAD_USE = 2
 Say = Callable[[str], None]
 
 
@@ -46,28 +45,17 @@ def register(app: typer.Typer) -> None:
         option, file or model.
         """
         given = {"core.precision": precision, "core.backend": backend}
-        flags = [f"{key}={value}" for key, value in given.items() if value is not None]
 
         def work() -> int:
-            return _verify(options.settings_of(config, [*(sets or ()), *flags]), file, long, as_json)
+            return _verify(options.settings_of(config, sets, given), file, long, as_json)
 
-        raise typer.Exit(_ended(work))
+        run_check(work, _cannot)
 
 
-def _ended(work: Callable[[], int]) -> int:
-    """Runs in the main thread, so that Ctrl-C ends it after the running forward."""
-    try:
-        return work()
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except Exception as error:
-        from inference_svc.verify.setup import CannotVerify
+def _cannot() -> tuple[type[Exception], ...]:
+    from inference_svc.verify.setup import CannotVerify
 
-        if isinstance(error, CannotVerify):
-            sys.stderr.write(f"error: {error}\n")
-            return BAD_USE
-        code = told(error)
-        return BAD_USE if code == FAILED and isinstance(error, known_errors()) else UNEXPECTED
+    return (CannotVerify,)
 
 
 def _verify(settings: Settings, file: str, long: bool, as_json: bool) -> int:
