@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+from nats.aio.msg import Msg
 
 from kev.bus.nats.link import Link
 from kev.bus.nats.replies import ApiError, ended, status_of
@@ -36,18 +38,13 @@ async def last_of_many(link: Link, stream: str, subjects: Sequence[str]) -> dict
     records: dict[str, tuple[int, bytes]] = {}
     request: dict[str, object] = {"multi_last": list(subjects)}
     while True:
-        replies = await link.gather(f"$JS.API.DIRECT.GET.{stream}", json.dumps(request).encode(), ended)
-        if not replies:
-            raise BusUnavailable(f"the stream {stream} has no leader")
-        *messages, end = replies
+        messages, end = await _read(link, stream, request)
         if status_of(end) == "413":
             return None
-        for message in messages:
-            headers = message.headers or {}
-            records[headers["Nats-Subject"]] = (int(headers["Nats-Sequence"]), message.data)
-        rest = end.headers or {}
-        if status_of(end) == "404" or int(rest.get("Nats-Num-Pending", "0")) == 0:
+        records |= _by_subject(messages)
+        if _is_last(end):
             return records
+        rest = end.headers or {}
         request |= {"seq": int(rest["Nats-Last-Sequence"]) + 1, "up_to_seq": int(rest["Nats-UpTo-Sequence"])}
 
 
@@ -59,15 +56,27 @@ async def all_of(link: Link, stream: str, subject: str) -> dict[str, tuple[int, 
     records: dict[str, tuple[int, bytes]] = {}
     first = 1
     while True:
-        request = {"seq": first, "batch": _PAGE, "next_by_subj": subject}
-        replies = await link.gather(f"$JS.API.DIRECT.GET.{stream}", json.dumps(request).encode(), ended)
-        if not replies:
-            raise BusUnavailable(f"the stream {stream} has no leader")
-        *messages, end = replies
-        for message in messages:
-            headers = message.headers or {}
-            records[headers["Nats-Subject"]] = (int(headers["Nats-Sequence"]), message.data)
-        rest = end.headers or {}
-        if status_of(end) == "404" or int(rest.get("Nats-Num-Pending", "0")) == 0:
+        messages, end = await _read(link, stream, {"seq": first, "batch": _PAGE, "next_by_subj": subject})
+        records |= _by_subject(messages)
+        if _is_last(end):
             return records
-        first = int(rest["Nats-Last-Sequence"]) + 1
+        first = int((end.headers or {})["Nats-Last-Sequence"]) + 1
+
+
+async def _read(link: Link, stream: str, request: dict[str, object]) -> tuple[list[Msg], Msg]:
+    """One direct get of many records: them, and the message that ends the answer."""
+    replies = await link.gather(f"$JS.API.DIRECT.GET.{stream}", json.dumps(request).encode(), ended)
+    if not replies:
+        raise BusUnavailable(f"the stream {stream} has no leader")
+    *messages, end = replies
+    return messages, end
+
+
+def _by_subject(messages: Iterable[Msg]) -> dict[str, tuple[int, bytes]]:
+    headed = ((message.headers or {}, message.data) for message in messages)
+    return {headers["Nats-Subject"]: (int(headers["Nats-Sequence"]), data) for headers, data in headed}
+
+
+def _is_last(end: Msg) -> bool:
+    """Whether nothing is left to ask for."""
+    return status_of(end) == "404" or int((end.headers or {}).get("Nats-Num-Pending", "0")) == 0
