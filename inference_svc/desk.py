@@ -7,7 +7,6 @@ A fault in one slot's rows, sampling or text ends that slot and no other.
 from __future__ import annotations
 
 import logging
-import secrets
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -22,7 +21,7 @@ from inference_svc.rows import Float32Array, Pack
 from inference_svc.sample import NonFiniteLogits
 from inference_svc.schedule import Plan, Scheduler, Step
 from kev.domain.outcome import FinishReason
-from kev.telemetry.logs import about
+from kev.telemetry.logs import hidden
 from kev.tokens.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -81,7 +80,7 @@ class Desk:
         except TooBig as error:
             self._refuse(order, FinishReason.REFUSED, "too_long", str(error))
         except Exception as error:
-            self._refuse(order, FinishReason.ERROR, "internal", _hidden(error))
+            self._refuse(order, FinishReason.ERROR, "internal", hidden(error, log))
         else:
             live = Live(order, run, answer)
             self._by_ticket[order.ticket] = self._by_channel[order.job.channel] = live
@@ -190,7 +189,7 @@ class Desk:
         except GrammarFailed as error:
             self._fail(live, CONSTRAINT, str(error))
         except Exception as error:
-            self._fail(live, "internal", _hidden(error))
+            self._fail(live, "internal", hidden(error, log))
 
     def _grow(self, live: Live, logits: Float32Array) -> None:
         if live.first is None:
@@ -211,7 +210,7 @@ class Desk:
         try:
             self._say(live, live.answer.end(finish))
         except Exception as error:
-            self._fail(live, "internal", _hidden(error))
+            self._fail(live, "internal", hidden(error, log))
         else:
             self._close(live, finish)
 
@@ -244,10 +243,3 @@ class Desk:
     def _refuse(self, order: Order, finish: FinishReason, reason: str, detail: str) -> None:
         now = self._clock.monotonic()
         self._news.ends.append(End(order.ticket, finish, "", 0, 0, None, now, reason, detail))
-
-
-def _hidden(error: Exception) -> str:
-    """An id for people; the error's own text goes to the log only."""
-    text = f"internal error {secrets.token_hex(4)}"
-    log.error("%s", text, exc_info=error, extra=about(error_id=text.rpartition(" ")[2]))
-    return text

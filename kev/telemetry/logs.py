@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import re
+import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -36,6 +37,14 @@ _ALWAYS: dict[str, Any] = {}
 def about(**facts: Any) -> dict[str, Any]:
     """What a line is about, as the argument ``extra`` of a logger. Empty facts are left out."""
     return {"kev_about": {name: fact for name, fact in facts.items() if fact is not None and fact != ""}}
+
+
+def hidden(error: BaseException, to: logging.Logger) -> str:
+    """What the outside is told of an error of ours: an id. The error's own text is only logged, under that id."""
+    error_id = secrets.token_hex(4)
+    text = f"internal error {error_id}"
+    to.error("%s", text, exc_info=error, extra=about(error_id=error_id))
+    return text
 
 
 @contextmanager

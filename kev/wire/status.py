@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from typing import Any, NoReturn
 
 import grpc
@@ -12,7 +11,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from kev.domain import errors
-from kev.telemetry.logs import about
+from kev.telemetry.logs import hidden
 
 log = logging.getLogger(__name__)
 DOMAIN = "kev"
@@ -23,11 +22,7 @@ MAX_CHARS = 500
 def status_of(error: BaseException) -> status_pb2.Status:
     """The rich status of an error. An error outside the table gets an id; its text is only logged."""
     row = errors.row_for(error)
-    text = str(error)
-    if row is errors.INTERNAL:
-        error_id = secrets.token_hex(4)
-        text = f"internal error {error_id}"
-        log.error("%s", text, exc_info=error, extra=about(error_id=error_id))
+    text = hidden(error, log) if row is errors.INTERNAL else str(error)
     details = [_any(error_details_pb2.ErrorInfo(reason=row.reason, domain=DOMAIN))]
     if isinstance(error, errors.InvalidArgument):
         violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=_short(error.allowed))

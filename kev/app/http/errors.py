@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from kev.domain import errors
-from kev.telemetry.logs import about
+from kev.telemetry.logs import hidden
 
 log = logging.getLogger(__name__)
 MAX_PROBLEMS = 50
@@ -73,11 +72,7 @@ def problems_of(error: ValidationError | RequestValidationError) -> list[FieldPr
 def detail_of(error: BaseException) -> tuple[int, ErrorDetail]:
     """HTTP status and body of an error by the error table. What is not in it gets an id; its text is only logged."""
     row = errors.row_for(error)
-    message = str(error)
-    if row is errors.INTERNAL:
-        error_id = secrets.token_hex(4)
-        message = f"internal error {error_id}"
-        log.error("%s", message, exc_info=error, extra=about(error_id=error_id))
+    message = hidden(error, log) if row is errors.INTERNAL else str(error)
     fields = []
     if isinstance(error, errors.InvalidArgument):
         field = error.field.removeprefix("batch.").replace("questions", "queries")
