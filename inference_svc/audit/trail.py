@@ -13,6 +13,7 @@ import numpy.typing as npt
 from inference_svc.audit.layout import Part
 from inference_svc.audit.record import Record, Source, Texts, logits_digest
 from inference_svc.audit.writer import Waiting, Writer
+from inference_svc.backends.passing import PassingBackend
 from inference_svc.backends.port import Backend
 from inference_svc.rows import PAGE_SIZE, Float32Array, Int32Array, Pack, Span, pages_for
 
@@ -50,7 +51,7 @@ class _Seat:
     """Position up to which the file holds its tokens."""
 
 
-class AuditedBackend:
+class AuditedBackend(PassingBackend):
     """Passes everything on, and notes what went into a forward.
 
     The tables in a record are those that the kernel was handed. The grants are
@@ -70,14 +71,12 @@ class AuditedBackend:
         options: TrailOptions,
         wall_ms: Callable[[], int],
     ) -> None:
-        self._backend = backend
+        super().__init__(backend)
         self._writer = writer
         self._source = source
         self._books = books
         self._options = options
         self._wall_ms = wall_ms
-        self.name, self.variant = backend.name, backend.variant
-        self.vocab_size, self.max_context, self.pages = backend.vocab_size, backend.max_context, backend.pages
         self._stored: npt.NDArray[np.int32] | None = (
             np.zeros((backend.pages, PAGE_SIZE), np.int32) if options.tokens else None
         )
@@ -87,26 +86,22 @@ class AuditedBackend:
 
     def forward(self, pack: Pack) -> Float32Array:
         """See ``Backend.forward``."""
-        logits = self._backend.forward(pack)
+        logits = super().forward(pack)
         try:
             self._note(pack, logits)
         except Exception:
             log.exception("a forward was not logged")
         return logits
 
-    def scrub(self, pages: Sequence[int]) -> None:
-        """See ``Backend.scrub``."""
-        self._backend.scrub(pages)
-
     def copy_page(self, source: int, target: int) -> None:
         """See ``Backend.copy_page``."""
-        self._backend.copy_page(source, target)
+        super().copy_page(source, target)
         if self._stored is not None:
             self._stored[target] = self._stored[source]
 
     def close(self) -> None:
         """See ``Backend.close``; the writer stays its owner's."""
-        self._backend.close()
+        self._inner.close()
 
     def _note(self, pack: Pack, logits: Float32Array) -> None:
         self._forwards += 1

@@ -2,47 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from inference_svc.backends.passing import PassingBackend
 from inference_svc.backends.port import Backend
 from inference_svc.rows import Float32Array, Pack
 
 LEVELS = 127
 
 
-class OneScale:
+class OneScale(PassingBackend):
     """Logits rounded to int8 with one scale for the whole pack, instead of one for each row.
 
     What a quantiser that shares its scale does to neighbours, put where it can be put on any backend.
     """
 
     def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self.name, self.variant = backend.name, f"{backend.variant}, one scale over the pack"
-        self.vocab_size, self.max_context, self.pages = backend.vocab_size, backend.max_context, backend.pages
+        super().__init__(backend, f"{backend.variant}, one scale over the pack")
 
     def forward(self, pack: Pack) -> Float32Array:
         """See ``Backend.forward``."""
-        logits = self._backend.forward(pack)
+        logits = super().forward(pack)
         if not len(logits):
             return logits
         scale = np.float32(np.abs(logits).max() / LEVELS)
         rounded: Float32Array = np.round(logits / scale).astype(np.float32) * scale
         return rounded
-
-    def scrub(self, pages: Sequence[int]) -> None:
-        """See ``Backend.scrub``."""
-        self._backend.scrub(pages)
-
-    def copy_page(self, source: int, target: int) -> None:
-        """See ``Backend.copy_page``."""
-        self._backend.copy_page(source, target)
-
-    def close(self) -> None:
-        """Nothing: the backend stays the caller's."""
 
 
 def native_with_defects(path: str | Path, precision: str, pages: int) -> Backend:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from inference_svc.backends.passing import PassingBackend
 from inference_svc.backends.port import Backend
 from inference_svc.channels import Job, Part
 from inference_svc.clock import Clock
@@ -59,32 +60,19 @@ class Served:
     finish: str
 
 
-class Recorder:
+class Recorder(PassingBackend):
     """A backend that also keeps the marks of all logits, by channel."""
 
     def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self.name, self.variant = backend.name, backend.variant
-        self.vocab_size, self.max_context, self.pages = backend.vocab_size, backend.max_context, backend.pages
+        super().__init__(backend)
         self.marks: defaultdict[int, list[Mark]] = defaultdict(list)
 
     def forward(self, pack: Pack) -> Float32Array:
         """See ``Backend.forward``."""
-        logits, ends = self._backend.forward(pack), pack.result_offsets()
+        logits, ends = super().forward(pack), pack.result_offsets()
         for span, begin, end in zip(pack.spans, ends[:-1], ends[1:], strict=True):
             self.marks[span.channel] += [mark_of(row) for row in logits[begin:end]]
         return logits
-
-    def scrub(self, pages: Sequence[int]) -> None:
-        """See ``Backend.scrub``."""
-        self._backend.scrub(pages)
-
-    def copy_page(self, source: int, target: int) -> None:
-        """See ``Backend.copy_page``."""
-        self._backend.copy_page(source, target)
-
-    def close(self) -> None:
-        """Nothing: the backend stays the caller's."""
 
 
 def serve(backend: Backend, tokenizer: Tokenizer, cases: Sequence[Case], layout: Layout) -> list[Served]:
