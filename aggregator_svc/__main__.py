@@ -24,7 +24,6 @@ from kev.wire.serving import (
 DRAIN_S = 5.0
 """How long streams may go on after SIGTERM; then they are told to resume elsewhere."""
 _TELL_S = 1.0
-_HEALTH_S = 0.5
 
 
 async def serve(settings: Settings) -> None:
@@ -37,7 +36,7 @@ async def serve(settings: Settings) -> None:
         add_AggregatorServiceServicer_to_server(AggregatorServicer(aggregator, tenant=tenant), host.server)  # type: ignore[no-untyped-call]
         address = await host.start()
         metrics = serve_metrics(settings.metrics)
-        health = asyncio.create_task(_follow_health(bus, host))
+        health = asyncio.create_task(host.follow_health(lambda: bus.connected))
         try:
             say_ready("aggregator", address=address, metrics=metrics)
             await forever()
@@ -54,16 +53,6 @@ async def drain(host: GrpcHost, aggregator: Aggregator, patience_s: float) -> No
     await asyncio.wait({stopping}, timeout=patience_s)
     await aggregator.close()
     await stopping
-
-
-async def _follow_health(bus: NatsBus, host: GrpcHost) -> None:
-    """SERVING while the broker answers."""
-    serving: bool | None = None
-    while True:
-        if bus.connected is not serving:
-            serving = bus.connected
-            await host.set_serving(serving)
-        await asyncio.sleep(_HEALTH_S)
 
 
 def main() -> int:

@@ -66,7 +66,8 @@ async def _serve(settings: Settings, bus: Bus, model: LoadedModel, worker_id: st
     add_WorkerServiceServicer_to_server(servicer, host.server)  # type: ignore[no-untyped-call]
     address = await host.start()
     metrics_address = serve_metrics(settings.metrics)
-    health = asyncio.ensure_future(_follow_health(worker, host))
+    # SERVING while the worker takes questions and its model advances.
+    health = asyncio.ensure_future(host.follow_health(lambda: worker.state == "ready" and worker.healthy, HEALTH_S))
     try:
         await worker.start(address)
         await host.set_serving(True)
@@ -76,17 +77,6 @@ async def _serve(settings: Settings, bus: Bus, model: LoadedModel, worker_id: st
         health.cancel()
         await host.stop(CALLS_END_S)
         await worker.close()
-
-
-async def _follow_health(worker: Worker, host: GrpcHost) -> None:
-    """SERVING while the worker takes questions and its model advances."""
-    serving: bool | None = None
-    while True:
-        now = worker.state == "ready" and worker.healthy
-        if now is not serving:
-            serving = now
-            await host.set_serving(now)
-        await asyncio.sleep(HEALTH_S)
 
 
 async def _run(worker: Worker, drain: Callable[[float], Awaitable[Drained]]) -> None:

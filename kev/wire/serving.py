@@ -138,6 +138,16 @@ class GrpcHost:
         for name in ("", *self._services):
             await self._health.set(name, status)
 
+    async def follow_health(self, healthy: Callable[[], bool], every_s: float = 0.5) -> None:
+        """SERVING while ``healthy`` says so, asked again and again; runs until it is cancelled."""
+        serving: bool | None = None
+        while True:
+            now = healthy()
+            if now is not serving:
+                serving = now
+                await self.set_serving(now)
+            await asyncio.sleep(every_s)
+
     async def stop(self, grace: float) -> None:
         """Health NOT_SERVING, no new calls; running ones have ``grace`` seconds to end."""
         await self._health.enter_graceful_shutdown()
