@@ -114,7 +114,10 @@ class Attention {
     clear(acc);
     const AheadPages<2, 2 * PAGE * sizeof(S)> ahead{{soon[0], soon[1]}};
     dot_pairs<R, NB, VP>(acc, q, kv_.dim, keys, PAGE, kv_.dim / 2, ahead);
+    // Unrolled like every loop over accumulators: or they live in memory all the time.
+#pragma GCC unroll 16
     for (int r = 0; r < R; r++)
+#pragma GCC unroll 16
       for (int v = 0; v < NB * VP; v++) store(out + r * width_ + v * W, acc.v[r][v]);
   }
 

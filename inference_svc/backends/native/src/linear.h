@@ -52,23 +52,44 @@ static inline __attribute__((always_inline)) void dot_pairs(Accumulators<R, NB *
   for (int b = 0; b < NB; b++) at[b] = block[b];
   for (int i = 0; i < pairs; i++) {
     next.fetch();
-    // Even first, then odd: R = 6 leaves registers for one of them only.
-    vf w[NV];
+    // Even first, then odd: there are registers for one of them only. The shorter side
+    // waits in them while the other one passes by.
+    if constexpr (R < NV) {
+      vf xr[R];
 #pragma GCC unroll 16
-    for (int v = 0; v < NV; v++) w[v] = load_even(pair_column(at[v / VPB], (v % VPB) * W));
+      for (int r = 0; r < R; r++) xr[r] = set1(x[r * xs]);
 #pragma GCC unroll 16
-    for (int r = 0; r < R; r++) {
-      const vf xr = set1(x[r * xs]);
+      for (int v = 0; v < NV; v++) {
+        const vf w = load_even(pair_column(at[v / VPB], (v % VPB) * W));
 #pragma GCC unroll 16
-      for (int v = 0; v < NV; v++) fma_into(acc.v[r][v], xr, w[v]);
-    }
+        for (int r = 0; r < R; r++) fma_into(acc.v[r][v], xr[r], w);
+      }
 #pragma GCC unroll 16
-    for (int v = 0; v < NV; v++) w[v] = load_odd(pair_column(at[v / VPB], (v % VPB) * W), width);
+      for (int r = 0; r < R; r++) xr[r] = set1(x[r * xs + 1]);
 #pragma GCC unroll 16
-    for (int r = 0; r < R; r++) {
-      const vf xr = set1(x[r * xs + 1]);
+      for (int v = 0; v < NV; v++) {
+        const vf w = load_odd(pair_column(at[v / VPB], (v % VPB) * W), width);
 #pragma GCC unroll 16
-      for (int v = 0; v < NV; v++) fma_into(acc.v[r][v], xr, w[v]);
+        for (int r = 0; r < R; r++) fma_into(acc.v[r][v], xr[r], w);
+      }
+    } else {
+      vf w[NV];
+#pragma GCC unroll 16
+      for (int v = 0; v < NV; v++) w[v] = load_even(pair_column(at[v / VPB], (v % VPB) * W));
+#pragma GCC unroll 16
+      for (int r = 0; r < R; r++) {
+        const vf xr = set1(x[r * xs]);
+#pragma GCC unroll 16
+        for (int v = 0; v < NV; v++) fma_into(acc.v[r][v], xr, w[v]);
+      }
+#pragma GCC unroll 16
+      for (int v = 0; v < NV; v++) w[v] = load_odd(pair_column(at[v / VPB], (v % VPB) * W), width);
+#pragma GCC unroll 16
+      for (int r = 0; r < R; r++) {
+        const vf xr = set1(x[r * xs + 1]);
+#pragma GCC unroll 16
+        for (int v = 0; v < NV; v++) fma_into(acc.v[r][v], xr, w[v]);
+      }
     }
     x += 2;
     for (int b = 0; b < NB; b++) at[b] += 2 * width;
