@@ -103,13 +103,15 @@ class NativeBackend:
 
     def forward(self, pack: Pack) -> Float32Array:
         """See ``Backend.forward``."""
-        self._check(pack)
         tokens, positions, wanted = pack.tokens(), pack.positions(), pack.wanted_rows()
         counts = [span.count for span in pack.spans]
         tables = [span.table[: pages_for(span.end)] for span in pack.spans]
         lengths = [len(table) for table in tables]
         starts = np.repeat(np.cumsum([0, *lengths[:-1]]), counts).astype(np.int32)
         joined = np.concatenate(tables).astype(np.int32, copy=False)
+        # All at once: a look at each span takes longer than packing them.
+        if not (_below(tokens, self.vocab_size) and _below(positions, self.max_context) and _below(joined, self.pages)):
+            self._complain(pack)
         logits = self._results.take(len(wanted))
         rows = binding.PackRows(
             pack.rows, len(wanted), *(array.ctypes.data for array in (tokens, positions, starts, joined, wanted))
@@ -152,17 +154,23 @@ class NativeBackend:
             raise RuntimeError("native: the backend is closed")
         return self._engine
 
-    def _check(self, pack: Pack) -> None:
+    def _complain(self, pack: Pack) -> None:
+        """Names the channel whose rows cannot be computed."""
         for span in pack.spans:
-            if span.tokens.min() < 0 or span.tokens.max() >= self.vocab_size:
+            if not _below(span.tokens, self.vocab_size):
                 raise ValueError(f"channel {span.channel}: token ids are 0 .. {self.vocab_size - 1}")
             if span.end > self.max_context:
                 raise ValueError(f"channel {span.channel}: {span.end} positions, max_context is {self.max_context}")
             self._check_pages(f"channel {span.channel}", span.table[: pages_for(span.end)])
 
     def _check_pages(self, where: str, ids: Array) -> None:
-        if len(ids) and (ids.min() < 0 or ids.max() >= self.pages):
+        if not _below(ids, self.pages):
             raise ValueError(f"{where}: page ids are 0 .. {self.pages - 1}")
+
+
+def _below(ids: Array, limit: int) -> bool:
+    """Whether all lie in ``0 .. limit - 1``."""
+    return not len(ids) or bool(ids.min() >= 0 and ids.max() < limit)
 
 
 class _Results:
