@@ -102,6 +102,14 @@ def test_a_busy_port_is_one_clear_line(tmp_path: Path):
     assert "\n" not in str(error.value)
 
 
+def test_a_store_that_cannot_be_kept_there_is_one_clear_line(tmp_path: Path):
+    (tmp_path / "file").write_text("in the way")
+    for place in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/nobody")):
+        with pytest.raises(BusUnavailable, match=f"^the broker cannot keep its store in {place}: ") as error:
+            LocalNats(place).start()
+        assert "\n" not in str(error.value)
+
+
 def test_a_missing_program_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -18,8 +18,21 @@ Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="A setting on top of file and environment; repeatable."),
 ]
+
+
+def _named(context: typer.Context, value: str) -> str:
+    """An address that is given is not empty: a shell variable that is not set must not start a model here."""
+    source = context.get_parameter_source("router")
+    if not value and source is not None and source.name == "COMMANDLINE":
+        raise typer.BadParameter("must be HOST:PORT; without it, leave the option out")
+    return value
+
+
 Router = Annotated[
-    str, typer.Option("--router", metavar="HOST:PORT", help="Ask a running cluster instead of this process.")
+    str,
+    typer.Option(
+        "--router", metavar="HOST:PORT", callback=_named, help="Ask a running cluster instead of this process."
+    ),
 ]
 
 

@@ -91,9 +91,12 @@ class LocalNats:
         Raises:
             BusUnavailable: in one line, why it did not start (e.g. the port is in use).
         """
-        self.directory.mkdir(parents=True, exist_ok=True)
         config = self.directory / "nats.conf"
-        config.write_text(self._config())
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            config.write_text(self._config())
+        except OSError as error:
+            raise BusUnavailable(f"the broker cannot keep its store in {self.directory}: {error.strerror}") from None
         self._ready.clear()
         self._lines.clear()
         self._process = subprocess.Popen(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 
@@ -29,3 +29,11 @@ class Section(BaseModel):
     """Base of all sections: frozen, and strict about keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_enum_values=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_flag_for_a_number(cls, given: Any, info: ValidationInfo) -> Any:
+        """``true`` is a 1 to Python, but hardly ever to who wrote it."""
+        if isinstance(given, bool) and cls.model_fields[info.field_name or ""].annotation is not bool:
+            raise ValueError("must not be true or false")
+        return given

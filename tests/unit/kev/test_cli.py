@@ -210,6 +210,15 @@ def test_a_mistake_is_one_clear_line(kev: Invoke, arguments: list[str], line: st
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize("command", ["ask", "run", "serve"])
+def test_an_empty_address_of_a_cluster_does_not_start_a_model_here(kev: Invoke, command: str) -> None:
+    given = [command] if command == "serve" else [command, "-"]
+    done = kev(*given, "--router", "", stdin="abc\n")
+    assert done.exit_code == 2, done.output
+    assert "must be HOST:PORT" in done.stderr
+    assert done.stdout == ""
+
+
 def test_an_unexpected_error_is_a_line_too(kev: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*arguments: object, **options: object) -> None:
         raise ZeroDivisionError("inside")
