@@ -11,8 +11,9 @@ from kev.bus.checks import bells_for, check_pool, check_source, check_worker, la
 from kev.bus.feed import BusStats, Feed
 from kev.bus.memory.hub import Topic
 from kev.bus.memory.pools import Pools
-from kev.bus.memory.queues import Entry, Queues
+from kev.bus.memory.queues import Queues
 from kev.bus.memory.records import Expiring, Records
+from kev.bus.memory.taken import MemoryTaken, Texts, TextsListener
 from kev.bus.messages import (
     CancelHint,
     ContextPool,
@@ -33,7 +34,6 @@ from kev.domain.outcome import Outcome
 from kev.telemetry import traces
 
 log = logging.getLogger(__name__)
-Texts = Callable[[str], Sequence[Piece]]
 
 
 def _wall_ms() -> int:
@@ -75,7 +75,7 @@ class MemoryBus:
         self._bells: Topic[str] = Topic()
         self._cancels: Topic[CancelHint] = Topic()
         self._feeds: dict[str, list[Feed]] = {}
-        self._texts: list[_TextsListener] = []
+        self._texts: list[TextsListener] = []
         self._closed = False
 
     # -- a request's life ----------------------------------------------------------
@@ -161,7 +161,7 @@ class MemoryBus:
         """See ``Bus.take``."""
         check_source(source)
         entry = self._queues.take(source, self._time(), self._now_ms())
-        return None if entry is None else MemoryTaken(self, entry)
+        return None if entry is None else MemoryTaken(entry, self._queues, self._now, self._time, self._ring)
 
     async def strike(self, rid: str, slot: int) -> int:
         """See ``Bus.strike``."""
@@ -195,7 +195,7 @@ class MemoryBus:
     async def on_catch_up(self, texts: Texts) -> Subscription:
         """See ``Bus.on_catch_up``."""
         self._time()
-        return _TextsListener(self._texts, texts)
+        return TextsListener(self._texts, texts)
 
     # -- context pools -------------------------------------------------------------
     async def put_pool(self, pool: ContextPool) -> bool:
@@ -262,56 +262,3 @@ class MemoryBus:
     def _feed(self, rid: str, item: Delta | Outcome) -> None:
         for feed in self._feeds.get(rid, ()):
             feed.push(item)
-
-
-class MemoryTaken:
-    """A question in a worker's hands. See ``port.Taken``."""
-
-    def __init__(self, bus: MemoryBus, entry: Entry) -> None:
-        self._bus = bus
-        self._entry = entry
-        self.attempt = entry.holder
-        self.traceparent = entry.traceparent
-
-    @property
-    def question(self) -> QueuedQuestion:
-        """What was taken."""
-        return self._entry.question
-
-    @property
-    def held(self) -> bool:
-        """Whether the ack wait is still running and nothing was answered yet."""
-        return self._bus._queues.holds(self._entry, self.attempt, self._bus._now())
-
-    async def ack(self) -> None:
-        """See ``Taken.ack``."""
-        self._bus._time()
-        if self.held:
-            self._bus._queues.ack(self._entry)
-
-    async def progress(self) -> None:
-        """See ``Taken.progress``."""
-        now = self._bus._time()
-        if self.held:
-            self._bus._queues.progress(self._entry, now)
-
-    async def give_back(self) -> None:
-        """See ``Taken.give_back``."""
-        self._bus._time()
-        if self.held:
-            self._bus._queues.give_back(self._entry)
-            self._bus._ring(bells_for([self.question]) | {"any"})
-
-
-class _TextsListener:
-    """A registration of ``on_catch_up``."""
-
-    def __init__(self, registry: list[_TextsListener], texts: Texts) -> None:
-        self._registry = registry
-        self.texts = texts
-        registry.append(self)
-
-    async def close(self) -> None:
-        """Ends it."""
-        if self in self._registry:
-            self._registry.remove(self)
