@@ -14,23 +14,21 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Sequence
 
 from inference_svc import telling
-from inference_svc.channels import ChannelPool, Job
-from inference_svc.context import full_prompt, keeps_conversation, shared_parts
+from inference_svc.channels import ChannelPool
 from inference_svc.core import Core
 from inference_svc.gate import Gate, Verdict
 from inference_svc.grammars.compiler import Grammars
 from inference_svc.grammars.port import Grammar, Unusable
 from inference_svc.hands import Fate, Hands, Held, Stage
 from inference_svc.metrics import WorkerMetrics
+from inference_svc.orders import order_of
 from inference_svc.outcomes import Identity, Now, outcome_of
-from inference_svc.report import End, Order, Report
-from inference_svc.schedule import NORMAL, PRIORITIES
+from inference_svc.report import End, Report
 from inference_svc.settle import ack, settle_and_ack
 from inference_svc.suspects import Suspects
 from kev.bus.messages import CancelHint, Delta, Piece
 from kev.bus.port import Bus, Taken
 from kev.domain.errors import BusUnavailable
-from kev.domain.question import Isolation
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +134,7 @@ class Serving:
             self._pause(source)
         if verdict.runs:
             held.stage = Stage.RUNNING
-            self._core.join(self._order(held, verdict, grammar))
+            self._core.join(order_of(held, verdict, grammar, self._strict))
             return
         held.fate = verdict.fate
         self._unseat(held)
@@ -165,25 +163,6 @@ class Serving:
             return self._gate.late(), None
         except Unusable as error:
             return self._gate.refused(error.reason, str(error)), None
-
-    def _order(self, held: Held, verdict: Verdict, grammar: Grammar | None) -> Order:
-        question = held.question
-        job = Job(
-            channel=held.channel,
-            group=question.rid,
-            prompt=full_prompt(question, verdict.pool),
-            max_tokens=max(1, question.max_tokens),
-            prefix=question.prefix_tokens,
-            max_parallel=max(1, question.max_parallel),
-            alone=verdict.alone,
-            scrub=self._strict or question.isolation is Isolation.STRICT,
-            parts=shared_parts(question),
-            tenant=question.tenant,
-            keep=keeps_conversation(question),
-            priority=PRIORITIES.get(question.lane.source, NORMAL),
-            long=question.lane.long,
-        )
-        return Order(held.ticket, job, question.sampling, question.seed, held.deadline, grammar)
 
     # -- out -------------------------------------------------------------------------
     def receive(self, report: Report) -> None:
