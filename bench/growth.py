@@ -97,7 +97,7 @@ def _row(count: int, context: int, step: float, floor: float) -> dict[str, Any]:
 
 
 def _pack(count: int, context: int) -> Pack:
-    """One more token for each of ``count`` channels that hold ``context`` positions. All of it holds the same values."""
+    """One more token for each of ``count`` channels that hold ``context`` positions. All hold the same values."""
     each = pages_for(context + 1)
     tables = [np.arange(n * each, (n + 1) * each, dtype=np.int32) for n in range(count)]
     return Pack.of([Span(n, np.array([100 + n], np.int32), context, table) for n, table in enumerate(tables)])
