@@ -18,6 +18,7 @@ from kev.wire.serving import (
     GrpcHost,
     StartError,
     forever,
+    keep_start,
     open_channel,
     run_service,
     say_ready,
@@ -53,6 +54,7 @@ async def serve(settings: Settings) -> None:
             metrics = serve_metrics(settings.metrics)
             await router.start()
             health = asyncio.create_task(_follow_health(router, host))
+            keep_start()
             try:
                 say_ready("router", address=address, metrics=metrics)
                 await forever()
@@ -83,9 +85,6 @@ async def _follow_health(router: Router, host: GrpcHost) -> None:
 
 def main() -> int:
     """Runs the service; returns the exit code."""
-    # Questions are prepared in threads; the event loop shall not wait Python's 5 ms for its turn.
-    sys.setswitchinterval(0.001)
-
     async def run() -> None:
         await serve(settings_from_command_line("router_svc"))
 

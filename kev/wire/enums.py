@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Protocol
 
 
@@ -11,14 +12,20 @@ class WireEnum(Protocol):
     def items(self) -> list[tuple[str, int]]:
         """Names and numbers."""
 
+    def __hash__(self) -> int:
+        """Each is itself alone."""
+
 
 def word_of(wire: WireEnum, number: int) -> str | None:
     """The domain's word of a number; empty for UNSPECIFIED, None for a number that is not known."""
+    return _words(wire).get(number)
+
+
+@cache
+def _words(wire: WireEnum) -> dict[int, str]:
     names = {value: name for name, value in wire.items()}
-    prefix = names[0].removesuffix("UNSPECIFIED")
-    if number == 0:
-        return ""
-    return names[number].removeprefix(prefix).lower() if number in names else None
+    prefix = names.pop(0).removesuffix("UNSPECIFIED")
+    return {0: ""} | {value: name.removeprefix(prefix).lower() for value, name in names.items()}
 
 
 def name_of(prefix: str, word: str | None) -> str:

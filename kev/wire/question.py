@@ -23,6 +23,8 @@ from kev.v1 import question_pb2 as pb
 from kev.wire.enums import WireEnum, name_of, word_of
 
 E = TypeVar("E", bound=StrEnum)
+_USUAL = Sampling()
+"""What an absent message says; most questions have none."""
 MOST = 2_000
 """Items of a question's lists that are looked at: more than any limit, so that the router can say what is too much,
 and few enough that a message of millions of empty ones costs nothing."""
@@ -72,7 +74,7 @@ def _question_from(message: pb.Question, slot: int) -> Question:
         timeout_ms=message.timeout_ms if message.HasField("timeout_ms") else None,
         routing_key=message.routing_key,
         priority=priority or Priority.NORMAL,
-        sampling=_sampling_from(message.sampling),
+        sampling=_sampling_from(message.sampling) if message.HasField("sampling") else _USUAL,
         truncate=message.truncate,
         constraint=_constraint_from(message.constraint) if message.HasField("constraint") else None,
         context_pool=message.context_pool,
@@ -88,7 +90,7 @@ def _question_to(question: Question) -> pb.Question:
         timeout_ms=question.timeout_ms,
         routing_key=question.routing_key,
         priority=name_of("PRIORITY", question.priority),
-        sampling=_sampling_to(question.sampling),
+        sampling=None if question.sampling == _USUAL else _sampling_to(question.sampling),
         truncate=question.truncate,
         constraint=_constraint_to(question.constraint) if question.constraint else None,
         context_pool=question.context_pool,

@@ -35,6 +35,7 @@ from kev.wire.options import SERVER_OPTIONS, open_channel
 from kev.wire.process import (
     StartError,
     forever,
+    keep_start,
     read_ready,
     run_service,
     say_ready,
@@ -47,6 +48,7 @@ __all__ = [
     "StartError",
     "Tenant",
     "forever",
+    "keep_start",
     "open_channel",
     "read_ready",
     "run_service",
