@@ -112,21 +112,27 @@ def with_long(asks: Sequence[Ask], long: Ask) -> list[Ask]:
 def compared(asks: Sequence[Ask], long: Ask, args: argparse.Namespace, layout: str, page: int) -> dict[str, object]:
     """One layout with and without the long question in the middle."""
     without, beside = run(asks, args, layout), run(with_long(asks, long), args, layout)
-    rows = {ask.number: len(ask.prompt) - ask.prefix + args.tokens - 1 for ask in asks}
+    pages, rows = beside.pages_of.pop(LONG), beside.rows_of.pop(LONG)
     return {
         "peak_pages": without.peak_pages,
         "peak_mib": round(without.peak_pages * page / 2**20, 1),
         "pages_of_stored_context": without.prefix_pages,
-        "padded_rows": sum(without.rows_of.values()) - sum(rows.values()),
+        "padded_rows": sum(without.rows_of.values()) - sum(_rows(ask, args) for ask in asks),
         "with_long": {
             "peak_pages": beside.peak_pages,
             "peak_mib": round(beside.peak_pages * page / 2**20, 1),
-            "pages_of_the_long_one": beside.pages_of.pop(LONG),
-            "rows_of_the_long_one": beside.rows_of.pop(LONG),
+            "pages_of_the_long_one": pages,
+            "rows_of_the_long_one": rows,
+            "padded_rows_of_the_long_one": rows - _rows(long, args),
             "more_pages_for_the_others": sum(beside.pages_of.values()) - sum(without.pages_of.values()),
             "more_rows_for_the_others": sum(beside.rows_of.values()) - sum(without.rows_of.values()),
         },
     }
+
+
+def _rows(ask: Ask, args: argparse.Namespace) -> int:
+    """Rows that a question needs: what is its own of the prompt, and all tokens of the answer but the last."""
+    return len(ask.prompt) - ask.prefix + int(args.tokens) - 1
 
 
 def questions(args: argparse.Namespace) -> tuple[list[Ask], Ask]:
