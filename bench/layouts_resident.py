@@ -27,7 +27,7 @@ from inference_svc.backends.port import Backend
 from inference_svc.memory import Memory
 from inference_svc.models import inspect
 from inference_svc.planning.sizes import kv_page
-from inference_svc.rows import Pack, Span, pages_for
+from inference_svc.rows import PAGE_SIZE, Pack, Span, pages_for
 from inference_svc.schedule import Plan
 from kev.tokens.model_files import resolve_model
 
@@ -85,7 +85,7 @@ def _measure(layout: str, args: argparse.Namespace) -> dict[str, Any]:
     _warm(backend, args)
     begun, private, computed = time.monotonic(), memory_mib("RssAnon"), Computed(backend)
     found = run(asks, args, layout, computed, counted.peak_pages)
-    kv = memory_mib("RssAnon") - private + args.channels * page
+    kv = memory_mib("RssAnon") - private + page
     return {
         "questions": len(asks),
         **_same(counted, found),
@@ -107,11 +107,10 @@ def _same(counted: Found, found: Found) -> dict[str, int]:
 
 
 def _warm(backend: Backend, args: argparse.Namespace) -> None:
-    """A forward of the largest size, in as many pages as there are channels: what is not KV is there afterwards."""
-    each = max(1, min(16, args.rows // args.channels))
-    tokens = np.zeros(each, np.int32)
+    """Two forwards of the largest size: what is not KV is there afterwards. All write to page 0, for nobody."""
+    tokens, table = np.zeros(max(1, min(PAGE_SIZE, args.rows // args.channels)), np.int32), np.zeros(1, np.int32)
     for _ in range(2):
-        backend.forward(Pack.of([Span(n, tokens, 0, np.array([n], np.int32)) for n in range(args.channels)]))
+        backend.forward(Pack.of([Span(channel, tokens, 0, table) for channel in range(args.channels)]))
 
 
 def main() -> None:
