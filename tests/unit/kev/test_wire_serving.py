@@ -81,6 +81,21 @@ async def test_an_unknown_error_does_not_leak_its_text() -> None:
     await host.stop(0)
 
 
+async def test_health_follows_what_the_service_says_of_itself() -> None:
+    """Watched, so that every change is awaited, not guessed."""
+    host, address = await _host(NotFound("x"))
+    well = True
+    following = asyncio.create_task(host.follow_health(lambda: well, every_s=0.01))
+    async with open_channel(address) as channel, asyncio.timeout(30):
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=NAME))
+        for well in (True, False, True):
+            wanted = health_pb2.HealthCheckResponse.SERVING if well else health_pb2.HealthCheckResponse.NOT_SERVING
+            while (await watch.read()).status != wanted:
+                pass
+    following.cancel()
+    await host.stop(0)
+
+
 async def test_health_follows_set_serving() -> None:
     host, address = await _host(NotFound("x"))
     async with open_channel(address) as channel:
