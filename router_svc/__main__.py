@@ -85,6 +85,7 @@ async def _follow_health(router: Router, host: GrpcHost) -> None:
 
 def main() -> int:
     """Runs the service; returns the exit code."""
+
     async def run() -> None:
         await serve(settings_from_command_line("router_svc"))
 
