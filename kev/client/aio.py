@@ -12,7 +12,7 @@ from typing import Any, Self, Unpack
 
 import grpc
 
-from kev.client import fields
+from kev.client import arguments
 from kev.client.again import before_resume, retried
 from kev.client.connection import Connection
 from kev.client.contexts import ContextCalls
@@ -103,6 +103,7 @@ class AsyncClient(ContextCalls):
             NotFound: no such request.
             BusUnavailable: no service answered for a while.
         """
+        request_id, timeout = arguments.request_id(request_id), arguments.seconds(timeout)
         loop = asyncio.get_running_loop()
         until = None if timeout is None else loop.time() + timeout
         failures = 0
@@ -146,7 +147,9 @@ class AsyncClient(ContextCalls):
             InvalidArgument: a resume point cannot be one of this request.
             BusUnavailable: no service answered for a while.
         """
-        async with aclosing(followed(self._at, request_id, _checked(resume))) as frames:
+        async with aclosing(
+            followed(self._at, arguments.request_id(request_id), arguments.resume_points(resume))
+        ) as frames:
             async for frame in frames:
                 yield frame
 
@@ -157,8 +160,7 @@ class AsyncClient(ContextCalls):
             NotFound: no such request.
             InvalidArgument: it has no such slot.
         """
-        slots = [fields.whole("slots", slot, 0, fields.MAX_UINT32) for slot in slots]
-        request = router_pb2.CancelRequest(request_id=request_id, slots=slots)
+        request = router_pb2.CancelRequest(request_id=arguments.request_id(request_id), slots=arguments.slots(slots))
         reply = await self._retried(lambda: self._at.router.Cancel(request, metadata=self._at.told()))
         return tuple(reply.cancelled_slots)
 
@@ -171,15 +173,6 @@ class AsyncClient(ContextCalls):
             request, timeout=wait_s + _REPLY_S, metadata=self._at.told()
         )
         return reply
-
-
-def _checked(resume: Iterable[ResumePoint]) -> tuple[ResumePoint, ...]:
-    """Resume points that the wire can carry."""
-    points = tuple(resume)
-    for point in points:
-        for name in ("slot", "attempt", "text_offset"):
-            fields.whole(f"resume.{name}", getattr(point, name), 0, fields.MAX_UINT32)
-    return points
 
 
 def _named(queries: Queries, options: Options) -> Batch:

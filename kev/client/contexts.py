@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from kev.client import fields
+from kev.client import arguments, fields
 from kev.client.connection import Connection
 from kev.domain.context import Context
 from kev.v1 import context_pb2 as pb
@@ -29,11 +29,8 @@ class ContextCalls:
             InvalidArgument: names the field.
             QuotaExceeded: the tenant has as many as it may.
         """
-        if ttl_ms is not None:
-            fields.whole("ttl_ms", ttl_ms, 1, fields.MAX_UINT64)
-        request = pb.CreatePoolRequest(
-            name=fields.string("name", name), text=fields.string("text", text), ttl_ms=ttl_ms
-        )
+        name, text, ttl_ms = arguments.context(name, text, ttl_ms)
+        request = pb.CreatePoolRequest(name=name, text=text, ttl_ms=ttl_ms)
         reply = await self._retried(lambda: self._at.contexts.CreatePool(request, metadata=self._at.told()))
         return _context_from(reply.pool, reply.replaced)
 

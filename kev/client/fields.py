@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any
 
 import msgspec
@@ -21,14 +22,15 @@ MAX_BIASES = 300
 
 def whole(field: str, value: object, low: int, high: int) -> int:
     """A whole number of ``low`` to ``high``."""
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+    if isinstance(value, bool) or not isinstance(value, Integral) or not low <= int(value) <= high:
         raise InvalidArgument(field, f"must be a whole number from {low} to {high}; got {_shown(value)}")
-    return value
+    return int(value)
 
 
 def number(field: str, value: object, low: float, high: float) -> float:
     """A number of ``low`` to ``high``."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+    given: Any = value  # compared as it is: not every number fits a float
+    if isinstance(value, bool) or not isinstance(value, Real) or not low <= given <= high:
         raise InvalidArgument(field, f"must be a number from {low:g} to {high:g}; got {_shown(value)}")
     return float(value)
 

@@ -7,6 +7,7 @@ from typing import Unpack
 
 from kev.app.engine.bridge import EngineLoop
 from kev.app.engine.tiers import Tiers
+from kev.client import arguments
 from kev.client.queries import Options, Queries, batch_of
 from kev.domain.context import Context
 from kev.domain.result import Frame, ResumePoint, SlotResult
@@ -48,7 +49,7 @@ class EngineAio:
     def stream(self, request_id: str, resume: Iterable[ResumePoint] = ()) -> AsyncGenerator[Frame, None]:
         """See ``Engine.stream``."""
         loop, tiers = self._ready()
-        points = tuple(resume)
+        points = arguments.resume_points(resume)
         return loop.iterate_async(lambda: tiers.stream(request_id, points))
 
     async def cancel(self, request_id: str, slots: Sequence[int] = ()) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from inference_svc.loading import LoadedModel, load_model
 from kev.app.engine.aio import EngineAio, submit_to
 from kev.app.engine.bridge import EngineLoop
 from kev.app.engine.tiers import Tiers
+from kev.client import arguments, fields
 from kev.client.queries import Options, Queries, batch_of
 from kev.config.load import load_settings
 from kev.config.settings import Settings
@@ -117,7 +118,7 @@ class Engine:
             NotFound: no such request.
         """
         loop, tiers = self._ready()
-        points = tuple(resume)
+        points = arguments.resume_points(resume)
         return loop.iterate(lambda: tiers.stream(request_id, points))
 
     def cancel(self, request_id: str, slots: Sequence[int] = ()) -> tuple[int, ...]:
@@ -142,7 +143,7 @@ class Engine:
 
     def of_tenant(self, tenant: str) -> Engine:
         """The same engine for one tenant, which sees its own requests and context pools only. Close the first."""
-        return _TenantEngine(self, tenant)
+        return _TenantEngine(self, fields.string("tenant", tenant))
 
     def close(self) -> None:
         """Ends the tiers and frees the model. Requests are forgotten. May be called twice."""

@@ -16,6 +16,7 @@ from inference_svc.loading import LoadedModel, worker_id_of
 from inference_svc.worker import Worker
 from kev.bus.memory.bus import MemoryBus
 from kev.bus.messages import PoolInfo
+from kev.client import arguments, fields
 from kev.config.keys import keyring_of
 from kev.config.load import ConfigError
 from kev.config.settings import Mode, Settings
@@ -119,18 +120,20 @@ class Tiers:
 
     def stream(self, request_id: str, resume: Iterable[ResumePoint] = ()) -> AsyncGenerator[Frame, None]:
         """See ``Aggregator.stream``."""
-        return self.aggregator.stream(self.tenant, request_id, resume)
+        return self.aggregator.stream(self.tenant, arguments.request_id(request_id), arguments.resume_points(resume))
 
     async def wait(self, request_id: str, wait_s: float | None) -> list[SlotResult]:
         """See ``Aggregator.results``."""
+        request_id, wait_s = arguments.request_id(request_id), arguments.seconds(wait_s)
         return list((await self.aggregator.results(self.tenant, request_id, wait_s)).results)
 
     async def cancel(self, request_id: str, slots: Sequence[int] = ()) -> tuple[int, ...]:
         """See ``Router.cancel``."""
-        return await self.router.cancel(self.tenant, request_id, slots)
+        return await self.router.cancel(self.tenant, arguments.request_id(request_id), arguments.slots(slots))
 
     async def create_context(self, name: str, text: str, ttl_ms: int | None = None) -> Context:
         """See ``Contexts.create``."""
+        name, text, ttl_ms = arguments.context(name, text, ttl_ms)
         info, replaced = await self.router.contexts.create(self.tenant, name, text, ttl_ms)
         return _context(info, replaced)
 
@@ -140,7 +143,7 @@ class Tiers:
 
     async def delete_context(self, name: str) -> None:
         """See ``Contexts.delete``."""
-        await self.router.contexts.delete(self.tenant, name)
+        await self.router.contexts.delete(self.tenant, fields.string("name", name))
 
     def calling(self, authorization: str) -> Self:
         """See ``Backend.calling``."""
@@ -149,7 +152,7 @@ class Tiers:
     def of_tenant(self, tenant: str) -> Self:
         """The same tiers for one tenant: its requests and context pools only."""
         view = copy.copy(self)
-        view.tenant = tenant
+        view.tenant = fields.string("tenant", tenant)
         return view
 
     async def healthy(self) -> bool:

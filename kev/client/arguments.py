@@ -1,0 +1,51 @@
+"""Checks of what callers say besides queries: which request, how long, which slots, from where on, which document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import inf, isnan
+from numbers import Real
+
+from kev.client import fields
+from kev.domain.errors import InvalidArgument
+from kev.domain.result import ResumePoint
+
+
+def request_id(value: object) -> str:
+    """A request's name; whether there is such a request is found out elsewhere."""
+    return fields.string("request_id", value)
+
+
+def seconds(value: object) -> float | None:
+    """How long to wait: None (or infinity) to the end, nothing below 0 is less than 0."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, Real) or isnan(value):
+        raise InvalidArgument("timeout", f"must be seconds, or None for no limit; got {value!r}")
+    return None if value == inf else max(0.0, float(value))
+
+
+def slots(value: Sequence[int]) -> tuple[int, ...]:
+    """Slots of a request."""
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes):
+        raise InvalidArgument("slots", f"must be a list of slots; got {value!r}")
+    return tuple(fields.whole("slots", slot, 0, fields.MAX_UINT32) for slot in value)
+
+
+def resume_points(value: Iterable[ResumePoint]) -> tuple[ResumePoint, ...]:
+    """Where a reader stands, in numbers that the wire can carry."""
+    if not isinstance(value, Iterable):
+        raise InvalidArgument("resume", f"must be a list of ResumePoint; got {value!r}")
+    points = tuple(value)
+    for point in points:
+        if not isinstance(point, ResumePoint):
+            raise InvalidArgument("resume", f"must be a list of ResumePoint; got {point!r} in it")
+        for name in ("slot", "attempt", "text_offset"):
+            fields.whole(f"resume.{name}", getattr(point, name), 0, fields.MAX_UINT32)
+    return points
+
+
+def context(name: object, text: object, ttl_ms: object) -> tuple[str, str, int | None]:
+    """A document to keep, as ``create_context`` takes it."""
+    time = None if ttl_ms is None else fields.whole("ttl_ms", ttl_ms, 1, fields.MAX_UINT64)
+    return fields.string("name", name), fields.string("text", text), time
