@@ -7,12 +7,17 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from kev.config.load import SECTIONS
 from kev.config.source import from_environment
 from kev.tokens.model_files import INSTALL_DEFAULT, ModelNotFound, default_model_path
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# No property fails because the machine is busy.
+settings.register_profile("kev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("kev")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
