@@ -71,10 +71,14 @@ class Core:
         future: Future[T] = Future()
 
         def run() -> None:
+            if not future.set_running_or_notify_cancel():  # nobody waits for it any more
+                return
             try:
-                future.set_result(work())
+                result = work()
             except BaseException as error:
                 future.set_exception(error)
+            else:
+                future.set_result(result)
 
         self._inbox.put(run)
         return future

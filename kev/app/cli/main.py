@@ -23,6 +23,7 @@ try:
         verify,
         version,
     )
+    from kev.app.cli.running import INTERRUPTED
 except KeyboardInterrupt:  # Ctrl-C while Python still reads its modules
     sys.exit(130)
 
@@ -40,7 +41,10 @@ for module in (ask, audit, buckets, context, explain, models, plan, route, run, 
 
 def main() -> None:
     """Console entry point."""
-    app()
+    try:
+        app()
+    except KeyboardInterrupt:  # while the command line was read: the commands say themselves what it ends
+        sys.exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

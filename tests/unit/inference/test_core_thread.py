@@ -113,6 +113,24 @@ def test_work_can_be_run_between_forwards(host: Start) -> None:
         running.core.call(lambda: 1 // 0).result(30)
 
 
+def test_whoever_gives_up_waiting_for_such_work_does_not_end_the_thread(host: Start) -> None:
+    running = host(FakeBackend())
+    began, go_on = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        began.set()
+        assert go_on.wait(30)
+
+    at_work, waiting = running.core.call(slow), running.core.call(lambda: pytest.fail("nobody waits for it"))
+    assert began.wait(30)
+    assert waiting.cancel()
+    assert not at_work.cancel()  # it has begun: its result has somewhere to go
+    go_on.set()
+    at_work.result(30)
+    assert running.core.call(lambda: 5).result(30) == 5
+    assert running.core.broken is None
+
+
 def test_the_first_forward_waits_for_company_if_told_to() -> None:
     backend = FakeBackend()
     running = Host(backend, window_s=0.5)

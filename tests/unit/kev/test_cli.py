@@ -251,3 +251,17 @@ def test_ctrl_c_while_modules_are_read_leaves_no_traceback() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_ctrl_c_while_the_command_line_is_read_leaves_no_traceback() -> None:
+    """Stands in for the moment: reading a command's options raises what Ctrl-C raises."""
+    code = (
+        "import sys, typer.main\n"
+        "import kev.app.cli.main as command\n"
+        "def interrupted(*given): raise KeyboardInterrupt\n"
+        "typer.main.get_params_from_function = interrupted\n"
+        "sys.argv = ['kev', 'version']\n"
+        "command.main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "")
