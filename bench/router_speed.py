@@ -15,7 +15,8 @@ import asyncio
 import gc
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,16 @@ async def started(tokenizer: Tokenizer, strategy: str, level: str) -> Router:
     router = Router(bus, load_settings(None, flags=flags, environment={}), tokenizer)
     await router.start()
     return router
+
+
+@asynccontextmanager
+async def warm(tokenizer: Tokenizer, strategy: str, level: str, texts: Sequence[str]) -> AsyncIterator[Router]:
+    """A router of its own for each measurement: the queues of the last one, which nobody empties, are gone."""
+    gc.collect()
+    router = await started(tokenizer, strategy, level)
+    await speed(router, texts, 32, 0.5)
+    yield router
+    await router.close()
 
 
 async def speed(router: Router, texts: Sequence[str], size: int, seconds: float) -> dict[str, float]:
@@ -87,13 +98,11 @@ async def run(options: argparse.Namespace) -> None:
     tokenizer = Tokenizer.load(resolve_model(options.model))
     for strategy in ("round_robin", "consistent_hash", "semantic_hash"):
         for level in ("off", "light", "full"):
-            router = await started(tokenizer, strategy, level)
-            await speed(router, texts, options.batch, 0.5)  # caches warm
-            result: dict[str, Any] = await speed(router, texts, options.batch, options.seconds)
-            result["stall_ms"] = round(await stall(router, texts), 1)
-            await router.close()
-            del router
-            gc.collect()  # the next one does not pay for what this one leaves
+            result: dict[str, Any] = {}
+            async with warm(tokenizer, strategy, level, texts) as router:
+                result |= await speed(router, texts, options.batch, options.seconds)
+            async with warm(tokenizer, strategy, level, texts) as router:
+                result["stall_ms"] = round(await stall(router, texts), 1)
             print(json.dumps({"strategy": strategy, "normalize": level, **result}), flush=True)
 
 
