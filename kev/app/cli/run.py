@@ -58,6 +58,7 @@ def register(app: typer.Typer) -> None:
 
         async def work() -> int:
             settings = options.settings_of(config, sets)
+            _check_places(file, out, audit)
             limits = {**asked.limits(), **sampling.limits()}
             limits.setdefault("timeout_ms", settings.router.max_timeout_ms)
             whole = batch_of("?", max_parallel=max_parallel, **asked.whole())
@@ -65,6 +66,17 @@ def register(app: typer.Typer) -> None:
             return await _run(settings, router, plan, out, audit)
 
         run_command(work)
+
+
+def _check_places(file: str, out: Path | None, audit: Path | None) -> None:
+    """Nothing is written over the questions, nor one result over the other."""
+    taken = {Path(file).resolve(): "the file of questions"}
+    for option, path in (("--out", out), ("--audit", audit)):
+        if path is None:
+            continue
+        if (other := taken.get(path.resolve())) is not None:
+            raise BadFile(f"{option} {path}: must be another file than {other}")
+        taken[path.resolve()] = option
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +91,6 @@ class Plan:
 async def _run(settings: Settings, router: str, plan: Plan, out: Path | None, audit: Path | None) -> int:
     from kev.app.batchfile.progress import RunProgress
 
-    if out is not None and audit is not None and out.resolve() == audit.resolve():
-        raise BadFile(f"--audit {audit}: must be another file than --out")
     with ExitStack() as stack:
         results = stack.enter_context(Lines("--out", out))
         audits = stack.enter_context(Lines("--audit", audit)) if audit else None

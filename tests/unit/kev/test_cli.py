@@ -210,6 +210,18 @@ def test_a_mistake_is_one_clear_line(kev: Invoke, arguments: list[str], line: st
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize("option", ["--out", "--audit"])
+def test_results_are_not_written_over_the_questions(kev: Invoke, tmp_path: Path, option: str) -> None:
+    questions = tmp_path / "questions.txt"
+    questions.write_text("abc\n")
+    (tmp_path / "link.txt").symlink_to(questions)
+    for place in ("questions.txt", "./questions.txt", "link.txt"):
+        done = kev("run", "questions.txt", option, place)
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert "must be another file than the file of questions" in done.stderr
+    assert questions.read_text() == "abc\n"
+
+
 @pytest.mark.parametrize("command", ["ask", "run", "serve"])
 def test_an_empty_address_of_a_cluster_does_not_start_a_model_here(kev: Invoke, command: str) -> None:
     given = [command] if command == "serve" else [command, "-"]
