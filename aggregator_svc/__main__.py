@@ -14,6 +14,7 @@ from kev.wire.bus_settings import bus_settings
 from kev.wire.serving import (
     GrpcHost,
     forever,
+    keep_start,
     run_service,
     say_ready,
     serve_metrics,
@@ -37,6 +38,7 @@ async def serve(settings: Settings) -> None:
         address = await host.start()
         metrics = serve_metrics(settings.metrics)
         health = asyncio.create_task(host.follow_health(lambda: bus.connected))
+        keep_start()
         try:
             say_ready("aggregator", address=address, metrics=metrics)
             await forever()

@@ -20,7 +20,14 @@ from kev.config.settings import Settings
 from kev.telemetry.logs import always
 from kev.v1.worker_pb2_grpc import add_WorkerServiceServicer_to_server
 from kev.wire.bus_settings import bus_settings
-from kev.wire.serving import GrpcHost, run_service, say_ready, serve_metrics, settings_from_command_line
+from kev.wire.serving import (
+    GrpcHost,
+    keep_start,
+    run_service,
+    say_ready,
+    serve_metrics,
+    settings_from_command_line,
+)
 
 DRAIN_S = 20.0
 """How long running questions may take to end after SIGTERM."""
@@ -71,6 +78,7 @@ async def _serve(settings: Settings, bus: Bus, model: LoadedModel, worker_id: st
     try:
         await worker.start(address)
         await host.set_serving(True)
+        keep_start()
         say_ready("worker", id=worker_id, address=address, metrics=metrics_address)
         await _run(worker, drain)
     finally:

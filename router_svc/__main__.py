@@ -53,7 +53,7 @@ async def serve(settings: Settings) -> None:
             address = await host.start()
             metrics = serve_metrics(settings.metrics)
             await router.start()
-            health = asyncio.create_task(_follow_health(router, host))
+            health = asyncio.create_task(host.follow_health(lambda: router.bus_up, _HEALTH_S))
             keep_start()
             try:
                 say_ready("router", address=address, metrics=metrics)
@@ -71,16 +71,6 @@ def _tokenizer(settings: Settings) -> Tokenizer:
         return Tokenizer.load(resolve_model(settings.core.model_path))
     except (ModelNotFound, TokenizerError, ValueError, OSError) as error:
         raise StartError(str(error)) from error
-
-
-async def _follow_health(router: Router, host: GrpcHost) -> None:
-    """SERVING while the broker answers."""
-    serving: bool | None = None
-    while True:
-        if router.bus_up is not serving:
-            serving = router.bus_up
-            await host.set_serving(serving)
-        await asyncio.sleep(_HEALTH_S)
 
 
 def main() -> int:

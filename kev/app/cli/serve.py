@@ -9,7 +9,7 @@ import typer
 from kev.app.cli import options
 from kev.app.cli.running import known_errors
 from kev.config.settings import Settings
-from kev.wire.process import run_service, say_ready, serve_metrics
+from kev.wire.process import keep_start, run_service, say_ready, serve_metrics
 
 BACKLOG = 2048
 
@@ -54,6 +54,7 @@ async def _serve(settings: Settings, host: str | None, port: int | None, router:
         async with opened_backend(settings, router) as backend:
             door.listen(BACKLOG)  # before the ready line: from then on every connection is taken
             metrics = serve_metrics(settings.metrics)
+            keep_start()
             say_ready("serve", address=f"{where}:{door.getsockname()[1]}", router=router, metrics=metrics)
             app = create_app(backend, kev_version(), body_timeout_s=settings.http.body_timeout_ms / 1000)
             await serve_http(Told(Counted(app)), door)
