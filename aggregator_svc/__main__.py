@@ -33,10 +33,10 @@ async def serve(settings: Settings) -> None:
     bus = await NatsBus.connect(bus_settings(settings, "aggregator"))
     try:
         aggregator = Aggregator(bus, settings)
+        metrics = serve_metrics(settings.metrics)
         host = GrpcHost(settings.aggregator.listen, [SERVICE])
         add_AggregatorServiceServicer_to_server(AggregatorServicer(aggregator, tenant=tenant), host.server)  # type: ignore[no-untyped-call]
         address = await host.start()
-        metrics = serve_metrics(settings.metrics)
         health = asyncio.create_task(host.follow_health(lambda: bus.connected))
         keep_start()
         try:

@@ -63,6 +63,7 @@ async def _serve(settings: Settings, bus: Bus, model: LoadedModel, worker_id: st
         model_digest=model.digest,
         metrics=metrics,
     )
+    metrics_address = serve_metrics(settings.metrics)
     host = GrpcHost(settings.inference.listen, [NAME])
 
     async def drain(grace_s: float) -> Drained:
@@ -72,7 +73,6 @@ async def _serve(settings: Settings, bus: Bus, model: LoadedModel, worker_id: st
     servicer = WorkerServicer(worker, settings, Path(model.path).name, drain)
     add_WorkerServiceServicer_to_server(servicer, host.server)  # type: ignore[no-untyped-call]
     address = await host.start()
-    metrics_address = serve_metrics(settings.metrics)
     # SERVING while the worker takes questions and its model advances.
     health = asyncio.ensure_future(host.follow_health(lambda: worker.state == "ready" and worker.healthy, HEALTH_S))
     try:

@@ -45,13 +45,13 @@ async def serve(settings: Settings) -> None:
     bus = await NatsBus.connect(bus_settings(settings, "router"))
     try:
         router = Router(bus, settings, tokenizer)
+        metrics = serve_metrics(settings.metrics)
         host = GrpcHost(settings.router.listen, [NAME, CONTEXTS, AGGREGATOR])
         async with open_channel(settings.router.aggregator) as aggregator:
             add_RouterServiceServicer_to_server(RouterServicer(router, aggregator, tenant), host.server)  # type: ignore[no-untyped-call]
             add_ContextServiceServicer_to_server(ContextServicer(router.contexts, tenant), host.server)  # type: ignore[no-untyped-call]
             add_AggregatorServiceServicer_to_server(RelayAggregator(aggregator), host.server)  # type: ignore[no-untyped-call]
             address = await host.start()
-            metrics = serve_metrics(settings.metrics)
             await router.start()
             health = asyncio.create_task(host.follow_health(lambda: router.bus_up, _HEALTH_S))
             keep_start()

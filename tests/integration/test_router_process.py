@@ -84,3 +84,10 @@ async def test_a_busy_port_is_named(server: LocalNats) -> None:
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         assert address in await _failure(f"router.listen={address}", f"bus.url={server.url}")
+
+
+async def test_a_taken_port_of_the_metrics_is_the_only_line(server: LocalNats) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        line = await _failure("router.listen=127.0.0.1:0", f"bus.url={server.url}", f"metrics.port={port}")
+    assert line == f"error: metrics: cannot listen on 127.0.0.1:{port} (Address already in use)"
