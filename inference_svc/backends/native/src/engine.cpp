@@ -113,13 +113,13 @@ class Decoder final : public Engine {
       if (l == m_.layers - 1) rows = keep_wanted(pack);
       if (rows == 0) break;
       attend(l, rows);
-      linear<Kernel>(pool_, matrix(layer.o, q_width(), m_.hidden), ready(att_, q_width(), rows), rows, AddToX{this});
+      linear<Kernel>(pool_, o(layer), ready(att_, q_width(), rows), rows, gate_up(layer), AddToX{this});
       feed_forward(layer, rows);
     }
     plant_.layer = -1;
     if (rows == 0) return;
     normalise(m_.final_norm, rows);
-    linear<Kernel>(pool_, matrix(m_.head, m_.hidden, m_.vocab), in_.operand(m_.hidden), rows,
+    linear<Kernel>(pool_, head(), in_.operand(m_.hidden), rows, qkv(layers_.front()),
                    [&](int r, int block, const float* sums) {
                      const int from = block * BLOCK, n = std::min(BLOCK, m_.vocab - from);
                      std::copy(sums, sums + n, logits + long(r) * m_.vocab + from);
@@ -158,6 +158,12 @@ class Decoder final : public Engine {
     const long bytes = m_.precision == 2 ? depth / GROUP * Int8::GROUP_BYTES : long(depth) * BLOCK * (m_.precision ? 2 : 4);
     return {static_cast<const uint8_t*>(data), bytes, (columns + BLOCK - 1) / BLOCK, depth};
   }
+
+  Matrix qkv(const KevLayer& layer) const { return matrix(layer.qkv, m_.hidden, qkv_width()); }
+  Matrix o(const KevLayer& layer) const { return matrix(layer.o, q_width(), m_.hidden); }
+  Matrix gate_up(const KevLayer& layer) const { return matrix(layer.gate_up, m_.hidden, 2 * m_.inter); }
+  Matrix down(const KevLayer& layer) const { return matrix(layer.down, m_.inter, m_.hidden); }
+  Matrix head() const { return matrix(m_.head, m_.hidden, m_.vocab); }
 
   template <class F>
   void each_row(int rows, const F& f) {
@@ -216,7 +222,7 @@ class Decoder final : public Engine {
 
   void project(const KevLayer& layer, int rows) {
     normalise(layer.attn_norm, rows);
-    linear<Kernel>(pool_, matrix(layer.qkv, m_.hidden, qkv_width()), in_.operand(m_.hidden), rows,
+    linear<Kernel>(pool_, qkv(layer), in_.operand(m_.hidden), rows, o(layer),
                    [&](int r, int block, const float* sums) {
                      std::copy(sums, sums + BLOCK, qkv_row(r) + block * BLOCK);
                    });
@@ -268,11 +274,12 @@ class Decoder final : public Engine {
   // A gate_up block holds W gate columns and the W up columns that belong to them.
   void feed_forward(const KevLayer& layer, int rows) {
     normalise(layer.mlp_norm, rows);
-    linear<Kernel>(pool_, matrix(layer.gate_up, m_.hidden, 2 * m_.inter), in_.operand(m_.hidden), rows,
+    linear<Kernel>(pool_, gate_up(layer), in_.operand(m_.hidden), rows, down(layer),
                    [&](int r, int block, const float* sums) {
                      store(hid_.data() + r * padded(m_.inter) + block * W, silu_times(load(sums), load(sums + W)));
                    });
-    linear<Kernel>(pool_, matrix(layer.down, m_.inter, m_.hidden), ready(hid_, m_.inter, rows), rows, AddToX{this});
+    const Matrix then = &layer == &layers_.back() ? head() : qkv((&layer)[1]);
+    linear<Kernel>(pool_, down(layer), ready(hid_, m_.inter, rows), rows, then, AddToX{this});
   }
 
   KevModel m_;

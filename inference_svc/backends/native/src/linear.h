@@ -25,6 +25,8 @@ struct Matrix {
   long block_bytes;
   int blocks;
   int depth;  // length of a sum
+
+  const uint8_t* block(int number) const { return data + number * block_bytes; }
 };
 
 // The rows on the left side, in the form that a precision's kernel reads.
@@ -254,21 +256,23 @@ static TileFn tile_of(int rows) {
   return nullptr;
 }
 
-// Rows `from .. to` of blocks `first .. last`.
+// Rows `from .. to` of blocks `first .. last`. `beyond` is what this thread reads after them.
 template <class P, class Done>
-static void linear_part(const Matrix& m, const Operand& a, int from, int to, int first, int last, const Done& done) {
+static void linear_part(const Matrix& m, const Operand& a, int from, int to, int first, int last,
+                        const uint8_t* beyond, const Done& done) {
   alignas(64) float out[TILE * 2 * BLOCK];
   const int rows = to - from, tiles = (rows + TILE - 1) / TILE;
   const int wide = rows <= P::WIDE_ROWS ? 2 : 1;  // few rows: two blocks at a time keep the adders busy
   int step;
   for (int block = first; block < last; block += step) {
     step = std::min(wide, last - block);
-    const uint8_t* next = m.data + (block + step) * m.block_bytes;
+    const bool on = block + step < last;
+    const uint8_t* next = on ? m.block(block + step) : beyond;
     const long share = step * m.block_bytes / tiles;
     for (int t = 0; t < tiles; t++) {
       const int r0 = from + long(rows) * t / tiles, r1 = from + long(rows) * (t + 1) / tiles;
       // A single tile is a plain stream, which the machine foresees by itself.
-      const Ahead ahead = tiles > 1 ? Ahead{next + t * share, share / (m.depth / P::STEP)} : Ahead{next, 0};
+      const Ahead ahead = tiles > 1 || !on ? Ahead{next + t * share, share / (m.depth / P::STEP)} : Ahead{next, 0};
       (step == 2 ? tile_of<P, 2>(r1 - r0) : tile_of<P, 1>(r1 - r0))(a, r0, m, block, ahead, out);
       for (int r = r0; r < r1; r++)
         for (int b = 0; b < step; b++) done(r, block + b, out + ((r - r0) * step + b) * BLOCK);
@@ -276,15 +280,26 @@ static void linear_part(const Matrix& m, const Operand& a, int from, int to, int
   }
 }
 
-// All rows and blocks. done(row, block, values) gets each row's BLOCK sums.
+// How the blocks of a matrix are dealt out to threads.
+struct Deal {
+  int per_task, tasks;
+  Deal(const Pool& pool, const Matrix& m)
+      : per_task(std::max(2, m.blocks / (pool.threads() * 8) & ~1)), tasks((m.blocks + per_task - 1) / per_task) {}
+};
+
+// All rows and blocks. done(row, block, values) gets each row's BLOCK sums. `then` is
+// the matrix of the next call: every thread asks for the start of its own part of it.
 template <class P, class Done>
-static void linear(Pool& pool, const Matrix& m, const Operand& a, int rows, const Done& done) {
-  const int per_task = std::max(2, m.blocks / (pool.threads() * 8) & ~1);
+static void linear(Pool& pool, const Matrix& m, const Operand& a, int rows, const Matrix& then, const Done& done) {
+  const Deal deal(pool, m), later(pool, then);
   const int chunk = std::max(TILE, int(ROWS_IN_CACHE / a.stride));  // rows that every block finds in cache
-  pool.run((m.blocks + per_task - 1) / per_task, [&](int task, int) {
-    const int first = task * per_task, last = std::min(m.blocks, first + per_task);
+  pool.run(deal.tasks, [&](int task, int thread) {
+    const int first = task * deal.per_task, last = std::min(m.blocks, first + deal.per_task);
+    const bool ends = task + 1 == pool.first(deal.tasks, thread + 1);
+    const uint8_t* beyond = ends ? then.block(pool.first(later.tasks, thread) * later.per_task) : m.block(last);
     for (int row = 0; row < rows; row += chunk)
-      linear_part<P>(m, a, row, std::min(rows, row + chunk), first, last, done);
+      linear_part<P>(m, a, row, std::min(rows, row + chunk), first, last, row + chunk < rows ? m.block(first) : beyond,
+                     done);
   });
 }
 

@@ -1,9 +1,11 @@
 // A thread pool for one caller: run(n, f) calls f(task, thread) for every task.
 //
-// Which thread takes which task is left to chance: no task's sums may depend on
-// it. A worker that the system holds back never holds up the others: the caller
-// waits for tasks, not for threads. Idle workers spin for a moment (the next
-// piece of a forward comes within microseconds), then sleep and cost nothing.
+// Each thread has a run of neighbouring tasks of its own, so that it reads memory
+// in one stream and knows what it reads next; who is done helps the others. Which
+// thread takes which task is thus left to chance: no task's sums may depend on it.
+// A worker that the system holds back never holds up the others: the caller waits
+// for tasks, not for threads. Idle workers spin for a moment (the next piece of a
+// forward comes within microseconds), then sleep and cost nothing.
 #pragma once
 #include <immintrin.h>
 #include <sched.h>
@@ -19,7 +21,7 @@ namespace kev {
 
 class Pool {
  public:
-  explicit Pool(int threads) {
+  explicit Pool(int threads) : shares_(threads) {
     for (int i = 1; i < threads; i++) workers_.emplace_back([this, i] { work(i); });
   }
 
@@ -32,7 +34,7 @@ class Pool {
     for (auto& t : workers_) t.join();
   }
 
-  int threads() const { return int(workers_.size()) + 1; }
+  int threads() const { return int(shares_.size()); }
 
   template <class F>
   void run(int tasks, const F& f) {
@@ -43,7 +45,9 @@ class Pool {
     call_ = [](const void* g, int task, int thread) { (*static_cast<const F*>(g))(task, thread); };
     context_ = &f;
     done_.store(0, std::memory_order_relaxed);
-    ticket_.store(uint64_t(tasks) << 32);
+    for (int t = 0; t < threads(); t++)
+      shares_[t].ticket.store(uint64_t(first(tasks, t + 1)) << 32 | uint32_t(first(tasks, t)));
+    call_number_.fetch_add(1);
     if (sleepers_.load() > 0) {
       std::lock_guard<std::mutex> lock(mutex_);
       wake_.notify_all();
@@ -55,38 +59,48 @@ class Pool {
     }
   }
 
- private:
-  // ticket_ = number of tasks (high half) and the next task (low half). Holding
-  // a valid task keeps the call alive: run() returns only after it is done.
-  bool has_work() const {
-    uint64_t t = ticket_.load();
-    return uint32_t(t) < uint32_t(t >> 32);
-  }
+  // The first of `tasks` tasks that thread `t` takes before any other's.
+  int first(int tasks, int t) const { return int(long(tasks) * t / threads()); }
 
+ private:
+  // A thread's own tasks: the end of them (high half) and the next one (low half).
+  // Holding a valid task keeps the call alive: run() returns only after it is done.
+  struct alignas(64) Share {
+    std::atomic<uint64_t> ticket{0};
+  };
+
+  // Own tasks first, then the others'.
   void take(int thread) {
-    while (has_work()) {
-      uint64_t t = ticket_.fetch_add(1);
-      if (uint32_t(t) >= uint32_t(t >> 32)) return;
-      call_(context_, int(uint32_t(t)), thread);
-      done_.fetch_add(1, std::memory_order_release);
+    for (int i = 0; i < threads(); i++) {
+      auto& ticket = shares_[(thread + i) % threads()].ticket;
+      while (has_task(ticket.load())) {
+        const uint64_t t = ticket.fetch_add(1);
+        if (!has_task(t)) break;
+        call_(context_, int(uint32_t(t)), thread);
+        done_.fetch_add(1, std::memory_order_release);
+      }
     }
   }
+  static bool has_task(uint64_t ticket) { return uint32_t(ticket) < uint32_t(ticket >> 32); }
 
   void work(int thread) {
-    for (;;) {
-      for (int spins = 0; spins < 4000 && !has_work(); spins++) _mm_pause();
-      if (!has_work()) {
+    for (uint64_t seen = 0;;) {
+      const auto called = [&] { return call_number_.load() != seen; };
+      for (int spins = 0; spins < 4000 && !called(); spins++) _mm_pause();
+      if (!called()) {
         std::unique_lock<std::mutex> lock(mutex_);
         sleepers_.fetch_add(1);
-        wake_.wait(lock, [this] { return stop_ || has_work(); });
+        wake_.wait(lock, [&] { return stop_ || called(); });
         sleepers_.fetch_sub(1);
         if (stop_) return;
       }
+      seen = call_number_.load();
       take(thread);
     }
   }
 
-  alignas(64) std::atomic<uint64_t> ticket_{0};
+  std::vector<Share> shares_;
+  alignas(64) std::atomic<uint64_t> call_number_{0};
   alignas(64) std::atomic<int> done_{0};
   alignas(64) std::atomic<int> sleepers_{0};
   void (*call_)(const void*, int, int) = nullptr;
