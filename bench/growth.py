@@ -62,37 +62,35 @@ def main() -> None:
     pages = max(max(CHANNELS) * pages_for(SHORT + 1), SEATED * pages_for(max(CONTEXTS) + 1))
     backend = NativeBackend.load(model, precision=args.precision, pages=pages)
     backend.fill(range(pages), 0.01)  # pages that nobody wrote share one page of memory, and cost no reading
-    roofs = measure_roofs(args.precision, backend.threads)
-    by_channels = _steps(backend, roofs, [(count, SHORT) for count in CHANNELS], args.rounds)
-    by_context = _steps(backend, roofs, [(SEATED, context) for context in CONTEXTS], args.rounds)
+    by_channels = _steps(backend, [(count, SHORT) for count in CHANNELS], args.rounds)
+    by_context = _steps(backend, [(SEATED, context) for context in CONTEXTS], args.rounds)
     beside = asyncio.run(_beside_a_long_prompt(backend, Tokenizer.load(model), args.rows))
     backend.close()
     reported({"precision": args.precision, "by_channels": by_channels, "by_context": by_context, **beside}, args.out)
     print(_drawn("channels", by_channels, args.plot), _drawn("context", by_context, args.plot), sep="\n")
 
 
-def _steps(backend: NativeBackend, roofs: Roofs, sizes: Sequence[tuple[int, int]], rounds: int) -> list[dict[str, Any]]:
+def _steps(backend: NativeBackend, sizes: Sequence[tuple[int, int]], rounds: int) -> list[dict[str, Any]]:
     """One row per (channels, context): the step and its floor, milliseconds."""
     packs = [_pack(count, context) for count, context in sizes]
-    times: list[list[float]] = [[] for _ in sizes]
+    times: list[list[tuple[float, float]]] = [[] for _ in sizes]
     for _ in range(rounds + 1):  # the first turn warms up
-        for place, pack in enumerate(packs):
+        # In every turn: a machine that is shared is not equally fast all the time.
+        roofs = measure_roofs(backend.precision, backend.threads)
+        for (count, context), pack, found in zip(sizes, packs, times, strict=True):
             began = time.perf_counter()
             backend.forward(pack)
-            times[place].append(time.perf_counter() - began)
-    return [
-        _row(count, context, median(some[1:]), _floor(backend, roofs, count, context))
-        for (count, context), some in zip(sizes, times, strict=True)
-    ]
+            found.append((time.perf_counter() - began, _floor(backend, roofs, count, context)))
+    return [_row(count, context, some[1:]) for (count, context), some in zip(sizes, times, strict=True)]
 
 
-def _row(count: int, context: int, step: float, floor: float) -> dict[str, Any]:
+def _row(count: int, context: int, found: Sequence[tuple[float, float]]) -> dict[str, Any]:
     return {
         "channels": count,
         "context": context,
-        "step_ms": round(1e3 * step, 2),
-        "floor_ms": round(1e3 * floor, 2),
-        "ratio": round(step / floor, 2),
+        "step_ms": round(1e3 * median(step for step, _ in found), 2),
+        "floor_ms": round(1e3 * median(floor for _, floor in found), 2),
+        "ratio": round(median(step / floor for step, floor in found), 2),
     }
 
 
