@@ -7,6 +7,7 @@ library that was built before (in an image, say) still serves.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import logging
 import os
@@ -14,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 
 from inference_svc.backends.native.cache import cache_dir, locked
@@ -59,9 +61,23 @@ def library(variant: Variant, defines: tuple[str, ...] = ()) -> Path:
                 _compile(compiler, flags, target)
     except OSError as error:
         _log.info("native: the cache %s cannot be written (%s); building for this process only", home, error)
-        target = Path(tempfile.mkdtemp(prefix="kev-native-")) / target.name
+        return _for_this_process(target.name, compiler, flags)
+    return target
+
+
+def _for_this_process(name: str, compiler: str, flags: tuple[str, ...]) -> Path:
+    """The library in a folder that is gone with the process; compiled once in it."""
+    target = _own_folder() / name
+    if not target.is_file():
         _compile(compiler, flags, target)
     return target
+
+
+@cache
+def _own_folder() -> Path:
+    folder = tempfile.mkdtemp(prefix="kev-native-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def _compiler() -> str | None:
@@ -113,7 +129,12 @@ def main(names: list[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
         for variant in [by_name(name) for name in names] or VARIANTS:
-            sys.stdout.write(f"{library(variant)}\n")
+            built = library(variant)
+            if built.parent != cache_dir() / "native":
+                raise NativeUnavailable(
+                    f"native: the cache {cache_dir()} cannot be written; KEV_CACHE_DIR names another"
+                )
+            sys.stdout.write(f"{built}\n")
     except (NativeUnavailable, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,7 +94,36 @@ def test_a_failing_compiler_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 def test_an_unwritable_cache_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file where the directory should be")
-    assert _fake_build(monkeypatch, tmp_path, "touch $out").is_file()
+    script = f"echo compiled >> {tmp_path}/calls; touch $out"
+    first = _fake_build(monkeypatch, tmp_path, script)
+    assert first.is_file()
+    assert _fake_build(monkeypatch, tmp_path, script) == first
+    assert (tmp_path / "calls").read_text().count("compiled") == 1, "once in a process"
+
+
+def test_what_was_built_for_one_process_is_gone_with_it(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file where the directory should be")
+    compiler = tmp_path / "compiler"
+    compiler.write_text('#!/bin/sh\nfor last; do out=$last; done\n[ "$1" = --version ] || touch "$out"\n')
+    compiler.chmod(0o755)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    places = {"CXX": str(compiler), "KEV_CACHE_DIR": str(tmp_path / "cache"), "TMPDIR": str(temporary)}
+    program = (
+        "from inference_svc.backends.native import build, variants; print(build.library(variants.by_name('avx2')))"
+    )
+    used = _run_python(["-c", program], places)
+    assert used.returncode == 0, used.stderr
+    assert Path(used.stdout.strip()).parent.parent == temporary
+    built = _run_python(["-m", "inference_svc.backends.native.build", "avx2"], places)
+    assert built.returncode == 1
+    assert f"the cache {tmp_path / 'cache'} cannot be written" in built.stderr
+    assert not list(temporary.iterdir())
+
+
+def _run_python(arguments: list[str], places: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, env={**os.environ, **places}, capture_output=True, text=True, timeout=60)
 
 
 def _fake_build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str) -> Path:
