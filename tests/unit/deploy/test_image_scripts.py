@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -141,3 +142,45 @@ def test_images_are_built_from_what_they_need_only():
     for line in (IMAGES / "Dockerfile").read_text().splitlines():
         assert not line.startswith("COPY . ")
         assert ":latest" not in line
+
+
+def test_the_files_that_an_image_packs_the_model_with_are_enough(tmp_path: Path):
+    """The layer holds only what kernels and weights are made from; an import beyond that would break the build."""
+    lines = (IMAGES / "Dockerfile").read_text().splitlines()
+    begin = next(number for number, line in enumerate(lines) if line.startswith("# Kernels for every instruction set"))
+    end = next(number for number, line in enumerate(lines) if "inference_svc.backends.native.build" in line)
+    for _, *sources, target in (line.split() for line in lines[begin:end] if line.startswith("COPY")):
+        for source in sources:
+            _copy_into(tmp_path, source, target)
+    program = (
+        "import sys, runpy\n"
+        "sys.path[:] = [p for p in sys.path if p != sys.argv[1]]\n"
+        "sys.meta_path[:] = [finder for finder in sys.meta_path if 'editable' not in str(finder).lower()]\n"
+        "import inference_svc.backends.native.build\n"
+        "runpy.run_path('deploy/images/pack.py', run_name='imported')\n"
+        "ours = [m.__file__ for n, m in sys.modules.items() if n.split('.')[0] in ('kev', 'inference_svc')]\n"
+        "print(*ours, sep='\\n')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(ROOT)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert all(Path(file).is_relative_to(tmp_path) for file in done.stdout.split())
+
+
+def _copy_into(folder: Path, source: str, target: str) -> None:
+    """As COPY does: a folder's content, a file into a folder or under a name."""
+    place = folder / target
+    if (ROOT / source).is_dir():
+        shutil.copytree(ROOT / source, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    elif target.endswith("/"):
+        place.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / source, place)
+    else:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / source, place)
