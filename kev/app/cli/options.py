@@ -42,13 +42,14 @@ def settings_of(
     """The settings of a command; also sets up log and traces.
 
     Args:
-        flags: From options of the command's own, on top of all.
+        flags: From options of the command's own, on top of all; None for those that were not given.
         service: Its name, if it serves; else it is a command, whose log begins at warnings.
 
     Raises:
         ConfigError: names the key and what is allowed.
     """
-    settings = load_settings(config, flags={**flags_of(sets), **(flags or {})})
+    own = {path: value for path, value in (flags or {}).items() if value is not None}
+    settings = load_settings(config, flags={**flags_of(sets), **own})
     log = settings.log
     if log.level == "info" and not service:
         log = log.model_copy(update={"level": "warning"})

@@ -70,7 +70,7 @@ def register(app: typer.Typer) -> None:
 
 def _check_places(file: str, out: Path | None, audit: Path | None) -> None:
     """Nothing is written over the questions, nor one result over the other."""
-    taken = {Path(file).resolve(): "the file of questions"}
+    taken = {} if file == "-" else {Path(file).resolve(): "the file of questions"}
     for option, path in (("--out", out), ("--audit", audit)):
         if path is None:
             continue

@@ -7,11 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 Port = Annotated[int, Field(ge=0, le=65535)]
-
-
 Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
-
-
 Milliseconds = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 

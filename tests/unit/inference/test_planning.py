@@ -146,6 +146,10 @@ def test_the_command(tiny_dirs: dict[str, Path]) -> None:
         report = json.loads(done.output)
         assert (report["channels"], report["context"], report["fits"]) == (3, 64, True)
         assert report["parameters"] == sizes.parameters(inspect(folder)[0])
+        sets = ["--set", "router.channel_pool_size=5", "--set", "core.max_context=96", "--json"]
+        done = CliRunner().invoke(app, ["plan", "--model", str(folder), "--channels", "4", *sets])
+        report = json.loads(done.output)
+        assert (report["channels"], report["context"]) == (4, 96), "an option stands above --set, if it is given"
         text = CliRunner().invoke(app, ["plan", "--model", str(folder), "--prefix", "20"])
         assert "without grouped heads" in text.output
         for bad in (["--prefix", "5000"], ["--precision", "fp16"], ["--precision", "fp8"], ["--model", "/none.gguf"]):

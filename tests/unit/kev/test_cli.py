@@ -222,6 +222,12 @@ def test_results_are_not_written_over_the_questions(kev: Invoke, tmp_path: Path,
     assert questions.read_text() == "abc\n"
 
 
+def test_standard_input_is_no_file_that_results_could_be_written_over(kev: Invoke, tmp_path: Path) -> None:
+    done = kev("run", "-", "--out", "-", stdin="abc\n")
+    assert done.exit_code == 0, done.output
+    assert "cba" in (tmp_path / "-").read_text()
+
+
 @pytest.mark.parametrize("command", ["ask", "run", "serve"])
 def test_an_empty_address_of_a_cluster_does_not_start_a_model_here(kev: Invoke, command: str) -> None:
     given = [command] if command == "serve" else [command, "-"]
