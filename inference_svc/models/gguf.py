@@ -140,6 +140,8 @@ class _Reader:
         """The value, or the default; a list is allowed only where all layers are equal."""
         value = self._metadata.get(f"{self._prefix}.{key}", default)
         if isinstance(value, list):
+            if any(isinstance(one, list) for one in value):
+                raise ModelError(f"GGUF metadata: {self._prefix}.{key} is a list of lists, which is not supported")
             if len(set(value)) != 1:
                 raise ModelError(f"GGUF metadata: {self._prefix}.{key} differs between layers, which is not supported")
             return value[0]

@@ -126,7 +126,8 @@ def write_file(path: Path, config: ModelConfig, tensors: Iterable[Stored], **ext
     writer.add_eos_token_id(2)
     writer.add_token_list([f"t{number}" for number in range(config.vocab)])
     for key, value in extra.items():
-        (writer.add_uint32 if isinstance(value, int) else writer.add_string)(key.replace("__", "."), value)
+        add = {int: writer.add_uint32, list: writer.add_array}.get(type(value), writer.add_string)
+        add(key.replace("__", "."), value)
     for name, values, kind in tensors:
         writer.add_tensor(name, values, raw_dtype=kind)
     writer.write_header_to_file()

@@ -72,6 +72,8 @@ def test_gguf_and_safetensors_are_the_same_model(tiny_dirs: dict[str, Path], tmp
         ({"llama__rope__scaling__type": "yarn"}, "yarn"),
         ({"llama__rope__dimension_count": 8}, "part of the head"),
         ({"general__alignment": 0}, "general.alignment must be at least 1"),
+        ({"llama__rope__dimension_count": [4, 8]}, "differs between layers"),
+        ({"llama__rope__dimension_count": [[8], [8]]}, "llama.rope.dimension_count is a list of lists"),
     ],
 )
 def test_refusals(tiny_dirs: dict[str, Path], tmp_path: Path, extra: dict[str, Any], reason: str) -> None:
