@@ -36,13 +36,16 @@ def resume_points(value: Iterable[ResumePoint]) -> tuple[ResumePoint, ...]:
     """Where a reader stands, in numbers that the wire can carry."""
     if not isinstance(value, Iterable):
         raise InvalidArgument("resume", f"must be a list of ResumePoint; got {value!r}")
-    points = tuple(value)
-    for point in points:
+    points = []
+    for point in value:
         if not isinstance(point, ResumePoint):
             raise InvalidArgument("resume", f"must be a list of ResumePoint; got {point!r} in it")
-        for name in ("slot", "attempt", "text_offset"):
-            fields.whole(f"resume.{name}", getattr(point, name), 0, fields.MAX_UINT32)
-    return points
+        points.append(ResumePoint(*(_place(point, name) for name in ("slot", "attempt", "text_offset"))))
+    return tuple(points)
+
+
+def _place(point: ResumePoint, name: str) -> int:
+    return fields.whole(f"resume.{name}", getattr(point, name), 0, fields.MAX_UINT32)
 
 
 def context(name: object, text: object, ttl_ms: object) -> tuple[str, str, int | None]:

@@ -88,9 +88,9 @@ def biases(field: str, value: object) -> dict[int, float]:
     found = {}
     for key, bias in value.items():
         token = int(key) if isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) <= 10 else key
-        if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token <= MAX_UINT32:
+        if isinstance(token, bool) or not isinstance(token, Integral) or not 0 <= int(token) <= MAX_UINT32:
             raise InvalidArgument(field, f"each key must be a token id; got {_shown(key)}")
-        found[token] = number(f"{field}[{token}]", bias, -100, 100)
+        found[int(token)] = number(f"{field}[{token}]", bias, -100, 100)
     return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from numbers import Integral
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from kev.client import fields
@@ -125,7 +126,7 @@ def batch_of(
     if request_id and not is_request_id(fields.string("request_id", request_id)):
         raise InvalidArgument("request_id", f"{REQUEST_ID_ALLOWED}; got {request_id[:200]!r}")
     if max_parallel is not None:
-        fields.whole("max_parallel", max_parallel, 1, fields.MAX_UINT32)
+        max_parallel = fields.whole("max_parallel", max_parallel, 1, fields.MAX_UINT32)
     return Batch(
         questions=questions,
         request_id=request_id,
@@ -213,7 +214,7 @@ def _message(turn: object, where: str) -> Message:
 def _label(value: object, where: str) -> str:
     if value is None:
         return ""
-    if isinstance(value, str | int) and not isinstance(value, bool):
+    if not isinstance(value, bool) and isinstance(value, str | Integral):
         return fields.string(where, str(value))
     raise InvalidArgument(where, f"must be a string or a whole number; got {type(value).__name__}")
 

@@ -7,12 +7,14 @@ from math import inf, nan
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from engine_lab import fake_model, fake_settings
 
 from kev.app.engine import Engine
 from kev.client import Client, arguments, fields
+from kev.client.queries import batch_of
 from kev.domain.errors import InvalidArgument
 from kev.domain.result import ResumePoint
 
@@ -87,3 +89,14 @@ def test_numbers_of_other_kinds_are_numbers() -> None:
     for wrong in (np.bool_(True), np.float64(3), "3", nan):
         with pytest.raises(InvalidArgument):
             fields.whole("max_tokens", wrong, 1, 9)
+
+
+def test_nothing_of_numpy_goes_on_from_there() -> None:
+    two = np.int64(2)
+    query = {"text": "Why?", "id": two, "max_tokens": two, "logit_bias": {two: np.float32(1)}}
+    plain = {"text": "Why?", "id": 2, "max_tokens": 2, "logit_bias": {2: 1.0}}
+    batch = batch_of([query], max_parallel=two)  # type: ignore[arg-type]
+    assert batch == batch_of([plain], max_parallel=2)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(batch), type=type(batch)) == batch
+    (point,) = arguments.resume_points([ResumePoint(two, two, two)])  # type: ignore[arg-type]
+    assert {type(point.slot), type(point.attempt), type(point.text_offset)} == {int}
