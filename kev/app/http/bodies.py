@@ -69,7 +69,7 @@ class QuestionBody(Body):
 
     text: str = ""
     messages: Annotated[list[MessageBody], FailFast()] = []
-    id: Annotated[str, BeforeValidator(_label)] = Field(
+    id: Annotated[str, BeforeValidator(_label, json_schema_input_type=str | int)] = Field(
         "", description="Your own label, a text or a whole number, returned with the answer as a text."
     )
     max_tokens: Whole | None = Field(None, description="Most new tokens.")
@@ -80,8 +80,8 @@ class QuestionBody(Body):
     top_k: Whole = Field(0, description="Keep the k likeliest tokens; 0 keeps all.")
     top_p: float = Field(1.0, description="Keep the smallest set with this much probability.")
     seed: Seed | None = Field(None, description="Fixes the question's random stream.")
-    stop: Annotated[list[str], FailFast(), BeforeValidator(_one_or_more)] = Field(
-        [], description="The answer ends before the first of these; one may stand without a list."
+    stop: Annotated[list[str], FailFast(), BeforeValidator(_one_or_more, json_schema_input_type=str | list[str])] = (
+        Field([], description="The answer ends before the first of these; one may stand without a list.")
     )
     min_p: float = Field(0.0, description="Drop tokens below this share of the likeliest one's probability.")
     repetition_penalty: float = Field(1.0, description="For tokens in prompt or answer; above 0, at most 2.")
@@ -106,7 +106,9 @@ class QuestionBody(Body):
 class QueryBody(Body):
     """A batch of questions."""
 
-    queries: Annotated[list[QuestionBody], BeforeValidator(_few_questions)] = Field(
+    queries: Annotated[
+        list[QuestionBody], BeforeValidator(_few_questions, json_schema_input_type=list[str | QuestionBody])
+    ] = Field(
         description="1 to 1,000 questions: texts, or objects.",
         examples=[["What is the capital of France?", {"text": "请问怎么退款？", "max_tokens": 60}]],
     )

@@ -325,7 +325,9 @@ async def test_health_and_description(http: httpx.AsyncClient, tiers: Tiers) -> 
     description = (await http.get("/openapi.json")).json()
     assert {"/v1/query", "/v1/query/{request_id}", "/healthz"} <= set(description["paths"])
     assert "queries" in description["components"]["schemas"]["QueryBody"]["properties"]
-    assert "QuestionBody" in description["components"]["schemas"]
+    question = description["components"]["schemas"]["QuestionBody"]["properties"]
+    kinds = {key: [kind["type"] for kind in question[key]["anyOf"]] for key in ("id", "stop")}
+    assert kinds == {"id": ["string", "integer"], "stop": ["string", "array"]}, "what is taken, not what it becomes"
     assert (await http.get("/docs")).status_code == 200
     await tiers.worker.close()
     assert (await http.get("/healthz")).status_code == 503
