@@ -53,14 +53,14 @@ def library(variant: Variant, defines: tuple[str, ...] = ()) -> Path:
     if compiler is None:
         return _built_before(home, variant, source)
     target = home / f"{variant.name}-{source}-{_hash(_version(compiler))}.so"
-    if target.is_file():
-        return target
     try:
+        if target.is_file():
+            return target
         with locked(target):
             if not target.is_file():
                 _compile(compiler, flags, target)
     except OSError as error:
-        _log.info("native: the cache %s cannot be written (%s); building for this process only", home, error)
+        _log.info("native: the cache %s cannot be used (%s); building for this process only", home, error)
         return _for_this_process(target.name, compiler, flags)
     return target
 

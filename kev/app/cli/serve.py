@@ -54,7 +54,7 @@ async def _serve(settings: Settings, host: str | None, port: int | None, router:
         async with opened_backend(settings, router) as backend:
             door.listen(BACKLOG)  # before the ready line: from then on every connection is taken
             metrics = serve_metrics(settings.metrics)
+            app = create_app(backend, kev_version(), body_timeout_s=settings.http.body_timeout_ms / 1000)
             keep_start()
             say_ready("serve", address=f"{where}:{door.getsockname()[1]}", router=router, metrics=metrics)
-            app = create_app(backend, kev_version(), body_timeout_s=settings.http.body_timeout_ms / 1000)
             await serve_http(Told(Counted(app)), door)
