@@ -33,7 +33,6 @@ from router_svc.service import NAME, RouterServicer
 
 DRAIN_S = 10.0
 """How long running calls may take to end after SIGTERM."""
-_HEALTH_S = 0.5
 AGGREGATOR = "kev.v1.AggregatorService"
 """Relayed, so that a simple client needs one address."""
 
@@ -53,7 +52,7 @@ async def serve(settings: Settings) -> None:
             add_AggregatorServiceServicer_to_server(RelayAggregator(aggregator), host.server)  # type: ignore[no-untyped-call]
             address = await host.start()
             await router.start()
-            health = asyncio.create_task(host.follow_health(lambda: router.bus_up, _HEALTH_S))
+            health = asyncio.create_task(host.follow_health(lambda: router.bus_up))
             keep_start()
             try:
                 say_ready("router", address=address, metrics=metrics)
