@@ -11,7 +11,7 @@ Three parts, on the bare core and on the worker's core thread:
    the longest stall of the event loop in the same process.
 
 Each step stands beside max(bytes / bandwidth, operations / peak), which counts
-weights, KV and attention and is measured in the same run. About a minute.
+weights (as wide as the precision), KV and attention and is measured in the same run. About a minute.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import numpy as np
 
 from bench.common import reported
 from bench.common_plot import plot
-from bench.core.floor import body_weights
+from bench.core.floor import body_weights, weight_bytes
 from inference_svc.assembly import core_of
 from inference_svc.backends.native import NativeBackend
 from inference_svc.backends.native.roofs import Roofs, measure_roofs
@@ -106,7 +106,7 @@ def _floor(backend: NativeBackend, roofs: Roofs, count: int, context: int) -> fl
     weights = body_weights(config) + config.hidden * config.vocab
     kv_bytes = count * context * backend.kv_bytes_per_page / 16
     attention = 4.0 * count * context * config.layers * config.q_width
-    return roofs.floor(backend.packed.weight_bytes + kv_bytes, 2.0 * count * weights + attention)
+    return roofs.floor(weight_bytes(backend) + kv_bytes, 2.0 * count * weights + attention)
 
 
 class _Decoding:

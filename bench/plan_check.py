@@ -128,7 +128,7 @@ def _measure(case: dict[str, Any]) -> dict[str, float]:
     import inference_svc.worker  # what a worker imports is its baseline
     from inference_svc.backends.load import load_backend
     from inference_svc.backends.native.variants import choose
-    from inference_svc.models import inspect
+    from inference_svc.models import has_codes, inspect
     from inference_svc.planning.plan import Wish, plan
 
     if case["backend"] == "reference":
@@ -136,7 +136,7 @@ def _measure(case: dict[str, Any]) -> dict[str, float]:
     variant = choose() if case["backend"] == "native" else None
     wish = Wish(
         channels=case["channels"], context=case["context"], prefix=0, precision=case["precision"], rows=case["rows"],
-        parallel=case["channels"], threads=2, unified=True,
+        parallel=case["channels"], threads=2, unified=True, coded=has_codes(case["path"]),
     )  # fmt: skip
     planned = plan(inspect(case["path"])[0], wish, variant, 1 << 40, _size(case["path"]))
     reset_peak()

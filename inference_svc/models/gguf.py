@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from inference_svc.models.codes import Codes, ModelCodes
 from inference_svc.models.config import ModelConfig, RopeScaling
 from inference_svc.models.errors import ModelError
 from inference_svc.models.gguf_file import GgufFile
 from inference_svc.models.refuse import refuse_architecture, refuse_left_over
 from inference_svc.models.rope import inverse_frequencies
-from inference_svc.models.weights import LayerWeights, Weights, check_shape, layer_shapes, top_shapes
+from inference_svc.models.weights import MATRICES, LayerWeights, Weights, check_shape, layer_shapes, top_shapes
 from inference_svc.rows import Float32Array
 
 _FAMILIES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
@@ -42,6 +43,8 @@ _LAYER = {
 }
 _ROPE_FACTORS = "rope_freqs.weight"
 
+_Any = TypeVar("_Any", bound=np.ndarray[Any, Any])
+
 
 def load_gguf(path: Path) -> tuple[ModelConfig, Weights]:
     """Reads one GGUF file.
@@ -63,6 +66,38 @@ def load_gguf(path: Path) -> tuple[ModelConfig, Weights]:
         head=top.get("head"),
         inv_freq=_inverse_frequencies(file, config),
     )
+
+
+def gguf_codes(path: Path) -> ModelCodes | None:
+    """The matrices of a file that ``load_gguf`` reads, as they are stored; None unless all of them have codes."""
+    file = GgufFile(path)
+    config = _config(file)
+    if not _has_codes(file, config):
+        return None
+    layers = tuple(
+        {field: _layer_codes(file, config, index, field) for field in MATRICES} for index in range(config.layers)
+    )
+    return ModelCodes(layers, file.codes(_output(config)))
+
+
+def has_gguf_codes(path: Path) -> bool:
+    """Whether ``gguf_codes`` finds any; no tensor is read."""
+    file = GgufFile(path)
+    return _has_codes(file, _config(file))
+
+
+def _has_codes(file: GgufFile, config: ModelConfig) -> bool:
+    names = [f"blk.{index}.{_LAYER[field]}" for index in range(config.layers) for field in MATRICES]
+    return all(file.has_codes(name) for name in (*names, _output(config)))
+
+
+def _output(config: ModelConfig) -> str:
+    return _TOP["embed" if config.tied else "head"]
+
+
+def _layer_codes(file: GgufFile, config: ModelConfig, index: int, field: str) -> Codes:
+    codes, heads = file.codes(f"blk.{index}.{_LAYER[field]}"), _interleaved(config).get(field)
+    return codes.rearranged(lambda array: _rotate_half_order(array, heads)) if heads else codes
 
 
 def inspect_gguf(path: Path) -> tuple[ModelConfig, Counter[str]]:
@@ -190,20 +225,22 @@ def _layer(file: GgufFile, config: ModelConfig, index: int) -> LayerWeights:
     fields = {
         field: _tensor(file, f"blk.{index}.{_LAYER[field]}", shape) for field, shape in layer_shapes(config).items()
     }
-    if config.family == "llama":
-        for field, heads in (("q", config.heads), ("k", config.kv_heads)):
-            fields[field] = _rotate_half_order(fields[field], heads)
-            bias = f"{field}_bias"
-            if bias in fields:
-                fields[bias] = _rotate_half_order(fields[bias], heads)
+    for field, heads in _interleaved(config).items():
+        for name in {field, f"{field}_bias"} & fields.keys():
+            fields[name] = _rotate_half_order(fields[name], heads)
     return LayerWeights(**fields)
 
 
-def _rotate_half_order(stored: Float32Array, heads: int) -> Float32Array:
+def _interleaved(config: ModelConfig) -> dict[str, int]:
+    """The matrices whose heads are stored with their halves interleaved, and how many heads they have."""
+    return {"q": config.heads, "k": config.kv_heads} if config.family == "llama" else {}
+
+
+def _rotate_half_order(stored: _Any, heads: int) -> _Any:
     """Undoes GGUF's interleaving: rows ``(pair, half)`` of each head become ``(half, pair)``."""
     rest = stored.shape[1:]
     pairs = stored.reshape(heads, -1, 2, *rest)
-    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(stored.shape)
+    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(stored.shape)  # type: ignore[return-value]
 
 
 def _inverse_frequencies(file: GgufFile, config: ModelConfig) -> Float32Array:

@@ -13,6 +13,7 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
+from inference_svc.models.codes import CODED, Codes, codes_of
 from inference_svc.models.dequant import dequantize, readable
 from inference_svc.models.errors import ModelError
 from inference_svc.models.weights import check_shape
@@ -64,15 +65,21 @@ class GgufFile:
         Raises:
             ModelError: no such tensor, or a quantisation that cannot be read.
         """
-        stored = self.tensors.get(name)
-        if stored is None:
-            raise ModelError(f"tensor {name} is missing")
-        rows = self._bytes[stored.offset : stored.offset + stored.size].reshape(*stored.shape[:-1], -1)
+        stored = self._stored(name)
         try:
-            values = dequantize(rows, stored.kind)
+            values = dequantize(self._rows(stored), stored.kind)
         except NotImplementedError:
             raise ModelError(f"tensor {name}: quantisation {stored.kind.name} is not supported") from None
         return values.reshape(stored.shape)
+
+    def has_codes(self, name: str) -> bool:
+        """Whether a tensor's type is one of those that ``codes`` reads."""
+        return self._stored(name).kind.name in CODED
+
+    def codes(self, name: str) -> Codes:
+        """One matrix as it is stored. Only where ``has_codes``."""
+        stored = self._stored(name)
+        return codes_of(self._rows(stored), stored.kind)
 
     def check(self, name: str, shape: tuple[int, ...]) -> None:
         """Whether ``tensor`` would give this shape; nothing is read.
@@ -80,12 +87,19 @@ class GgufFile:
         Raises:
             ModelError: no such tensor, another shape, or a quantisation that cannot be read.
         """
-        stored = self.tensors.get(name)
-        if stored is None:
-            raise ModelError(f"tensor {name} is missing")
+        stored = self._stored(name)
         check_shape(name, stored.shape, shape)
         if not readable(stored.kind):
             raise ModelError(f"tensor {name}: quantisation {stored.kind.name} is not supported")
+
+    def _stored(self, name: str) -> StoredTensor:
+        stored = self.tensors.get(name)
+        if stored is None:
+            raise ModelError(f"tensor {name} is missing")
+        return stored
+
+    def _rows(self, stored: StoredTensor) -> npt.NDArray[np.uint8]:
+        return self._bytes[stored.offset : stored.offset + stored.size].reshape(*stored.shape[:-1], -1)
 
 
 def _table(head: GgufHead) -> Iterator[tuple[str, StoredTensor]]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from inference_svc.models.codes import ModelCodes
 from inference_svc.models.config import ModelConfig
 from inference_svc.models.errors import ModelError
-from inference_svc.models.gguf import inspect_gguf, load_gguf
+from inference_svc.models.gguf import gguf_codes, has_gguf_codes, inspect_gguf, load_gguf
 from inference_svc.models.safetensors_dir import inspect_directory, load_directory
 from inference_svc.models.weights import Weights
 
@@ -23,6 +24,29 @@ def load_weights(path: str | Path) -> tuple[ModelConfig, Weights]:
     """
     found = _found(path)
     return load_directory(found) if found.is_dir() else load_gguf(found)
+
+
+def load_codes(path: str | Path) -> ModelCodes | None:
+    """The matrices as their file stores them, the same numbers as ``load_weights`` gives.
+
+    Returns:
+        None where a matrix is stored as plain numbers, or in a type that has no codes.
+
+    Raises:
+        ModelError: as ``load_weights`` would.
+    """
+    found = _found(path)
+    return None if found.is_dir() else gguf_codes(found)
+
+
+def has_codes(path: str | Path) -> bool:
+    """Whether ``load_codes`` finds any; no tensor is read.
+
+    Raises:
+        ModelError: as ``load_weights`` would.
+    """
+    found = _found(path)
+    return not found.is_dir() and has_gguf_codes(found)
 
 
 def inspect(path: str | Path) -> tuple[ModelConfig, Counter[str]]:

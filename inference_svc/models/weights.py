@@ -8,6 +8,9 @@ from inference_svc.models.config import ModelConfig
 from inference_svc.models.errors import ModelError
 from inference_svc.rows import Float32Array
 
+MATRICES = ("q", "k", "v", "o", "gate", "up", "down")
+"""The matrices of a block, by field name."""
+
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:

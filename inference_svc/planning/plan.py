@@ -38,6 +38,7 @@ class Wish:
         pages: Pages of the KV store, 0 to size it as the worker does.
         device: ``cpu`` or ``cuda``.
         copies: Each channel gets a copy of the prefix, as ``split`` and ``unified`` do.
+        coded: The model's file has codes (``models.has_codes``), which ``fp32`` keeps.
     """
 
     channels: int
@@ -51,6 +52,7 @@ class Wish:
     pages: int = 0
     device: str = "cpu"
     copies: bool = False
+    coded: bool = False
 
     @property
     def shared_pages(self) -> int:
@@ -169,7 +171,7 @@ def _most_channels(wish: Wish, left: int, page: int) -> int:
 
 def _weights(config: ModelConfig, wish: Wish, variant: Variant | None) -> int:
     if variant is not None:
-        return sizes.native_weights(config, wish.precision, variant)
+        return sizes.native_weights(config, wish.precision, variant, wish.coded)
     return sizes.reference_weights(config, 4 if wish.device == "cpu" or wish.precision == "fp32" else 2)
 
 
@@ -186,4 +188,4 @@ def _loading(config: ModelConfig, wish: Wish, variant: Variant | None, weights: 
     read = sizes.unpacked_bytes(config)
     if variant is None:
         return read + sizes.reference_copies(config, wish.precision)
-    return read + weights + sizes.packing_work(config, wish.precision)
+    return read + weights + sizes.packing_work(config, wish.precision, wish.coded)

@@ -22,8 +22,13 @@ def unpacked_bytes(config: ModelConfig) -> int:
     return 4 * parameters(config)
 
 
-def native_weights(config: ModelConfig, precision: str, variant: Variant) -> int:
-    """Packed for the kernels: embedding and head apart even where they are tied, columns in whole blocks."""
+def native_weights(config: ModelConfig, precision: str, variant: Variant, coded: bool = False) -> int:
+    """Packed for the kernels: columns in whole blocks; embedding and head apart even where tied, except for codes.
+
+    Args:
+        coded: The file's matrices have codes, which float32 keeps.
+    """
+    form = "codes" if coded and precision == "fp32" else precision
     hidden, middle = config.hidden, config.intermediate
     shapes = (
         (config.q_width + 2 * config.kv_width, hidden),
@@ -31,21 +36,30 @@ def native_weights(config: ModelConfig, precision: str, variant: Variant) -> int
         (2 * middle, hidden),
         (hidden, middle),
     )
-    matrices = sum(_packed(out, depth, precision, variant) for out, depth in shapes)
+    matrices = sum(_packed(out, depth, form, variant) for out, depth in shapes)
     vectors = 4 * (_count(layer_shapes(config)) - sum(out * depth for out, depth in shapes))
-    embed = config.vocab * hidden * (4 if precision == "fp32" else 2)
-    return config.layers * (matrices + vectors) + embed + _packed(config.vocab, hidden, precision, variant) + 4 * hidden
+    embed = 0 if form == "codes" and config.tied else config.vocab * hidden * (4 if precision == "fp32" else 2)
+    return config.layers * (matrices + vectors) + embed + _packed(config.vocab, hidden, form, variant) + 4 * hidden
 
 
-def _packed(out: int, depth: int, precision: str, variant: Variant) -> int:
+_GROUP_BYTES = {"int8": GROUP + 2, "codes": GROUP + 8}
+"""Of one column: a bfloat16 scale, or scale and minimum as float32."""
+
+
+def _packed(out: int, depth: int, form: str, variant: Variant) -> int:
     columns = -(-out // variant.block) * variant.block
-    if precision == "int8":  # each group with a bfloat16 scale
-        return columns * (depth // GROUP) * (GROUP + 2)
-    return columns * depth * VALUE_BYTES[precision]
+    if form in _GROUP_BYTES:
+        return columns * (depth // GROUP) * _GROUP_BYTES[form]
+    return columns * depth * VALUE_BYTES[form]
 
 
-def packing_work(config: ModelConfig, precision: str) -> int:
-    """What is in between while the largest matrix is packed; the embedding of fp32 is used as it was read."""
+def packing_work(config: ModelConfig, precision: str, coded: bool = False) -> int:
+    """What is in between while the largest matrix is packed; the embedding of fp32 is used as it was read.
+
+    Codes lie beside the numbers, all of them, until they are packed.
+    """
+    if precision == "fp32" and coded:
+        return parameters(config) * _GROUP_BYTES["codes"] // GROUP
     if precision == "fp32":
         return -4 * config.hidden * config.vocab
     largest = 4 * config.hidden * max(config.vocab, 2 * config.intermediate)

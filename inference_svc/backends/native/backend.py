@@ -45,7 +45,7 @@ class NativeBackend:
         sizes = model.config
         described = binding.Model(
             sizes.hidden, sizes.layers, sizes.heads, sizes.kv_heads, sizes.head_dim, sizes.intermediate, sizes.vocab,
-            binding.PRECISIONS[precision], pages, threads, sizes.norm_eps,
+            binding.FORMS[model.form], pages, threads, sizes.norm_eps,
             ctypes.addressof(layers), *(_address(model, name) for name in ("embed", "head", "final_norm")),
             cos.ctypes.data, sin.ctypes.data,
         )  # fmt: skip

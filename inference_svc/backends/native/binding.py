@@ -9,6 +9,8 @@ from typing import Any
 from inference_svc.backends.native.errors import NativeUnavailable
 
 PRECISIONS = {"fp32": 0, "bf16": 1, "int8": 2}
+FORMS = {**PRECISIONS, "codes": 3}
+"""How matrices are packed: as the precision says, or float32 as the codes of its file."""
 
 
 def _pointers(names: str) -> list[tuple[str, Any]]:
@@ -29,7 +31,7 @@ class Model(c.Structure):
     """Sizes, switches and arrays of a model."""
 
     _fields_ = [
-        *_ints("hidden layers heads kv_heads head_dim inter vocab precision pages threads"),
+        *_ints("hidden layers heads kv_heads head_dim inter vocab form pages threads"),
         ("eps", c.c_float),
         *_pointers("layer embed head final_norm cos sin"),
     ]

@@ -16,9 +16,9 @@ from typing import IO, Any, Protocol
 import numpy as np
 
 from inference_svc.backends.native.cache import cache_dir, locked, publish
-from inference_svc.backends.native.packing import FORMAT, Array, sections
+from inference_svc.backends.native.packing import FORMAT, Array, form_of, sections
 from inference_svc.backends.native.variants import Variant
-from inference_svc.models import ModelConfig, RopeScaling, digest, load_weights
+from inference_svc.models import ModelConfig, RopeScaling, digest, load_codes, load_weights
 
 _log = logging.getLogger(__name__)
 
@@ -37,11 +37,13 @@ class PackedModel:
 
     Attributes:
         config: The decoder's sizes.
+        form: How the matrices are packed: ``fp32``, ``bf16``, ``int8`` or ``codes``.
         memory: Everything, as bytes; keep it as long as the arrays are in use.
         offsets: Where each array starts in ``memory``, and its length, by name.
     """
 
     config: ModelConfig
+    form: str
     memory: Array
     offsets: dict[str, tuple[int, int]]
 
@@ -68,20 +70,29 @@ def open_packed(model: str | Path, precision: str, variant: Variant) -> PackedMo
     found = _map(path)
     if found is not None:
         return found
-    config, arrays = _pack(model, precision, variant)
+    made = _pack(model, precision, variant)
     try:
         with locked(path):
             if (found := _map(path)) is None:
-                publish(path, lambda stream: _write(stream, config, arrays))
+                publish(path, lambda stream: _write(stream, made))
                 found = _map(path)
     except OSError as error:
         _log.info("native: packed weights are not cached in %s: %s", path.parent, error)
-    return found or _in_memory(config, arrays)
+    return found or _in_memory(made)
 
 
-def _pack(model: str | Path, precision: str, variant: Variant) -> tuple[ModelConfig, dict[str, Array]]:
+@dataclass(frozen=True, slots=True)
+class _Made:
+    config: ModelConfig
+    form: str
+    arrays: dict[str, Array]
+
+
+def _pack(model: str | Path, precision: str, variant: Variant) -> _Made:
     config, weights = load_weights(model)
-    return config, dict(sections(config, weights, precision, variant))
+    codes = load_codes(model) if precision == "fp32" else None
+    arrays = dict(sections(config, weights, precision, variant, codes))
+    return _Made(config, form_of(precision, codes), arrays)
 
 
 def _table(arrays: dict[str, Array]) -> tuple[dict[str, tuple[int, int]], int]:
@@ -93,13 +104,14 @@ def _table(arrays: dict[str, Array]) -> tuple[dict[str, tuple[int, int]], int]:
     return offsets, end
 
 
-def _write(stream: _Sink, config: ModelConfig, arrays: dict[str, Array]) -> None:
+def _write(stream: _Sink, made: _Made) -> None:
     """Magic, length of the header, header (JSON, padded to a cache line), arrays."""
-    offsets, end = _table(arrays)
-    header = json.dumps({"config": asdict(config), "offsets": offsets, "bytes": end}).encode()
+    offsets, end = _table(made.arrays)
+    head = {"config": asdict(made.config), "form": made.form, "offsets": offsets, "bytes": end}
+    header = json.dumps(head).encode()
     header += b" " * (-(_HEAD + len(header)) % _ALIGN)
     stream.write(_MAGIC + len(header).to_bytes(8, "little") + header)
-    for array in arrays.values():
+    for array in made.arrays.values():
         stream.write(np.ascontiguousarray(array).data)
         stream.write(b"\0" * (-array.nbytes % _ALIGN))
 
@@ -122,7 +134,8 @@ def _read(stream: IO[bytes]) -> PackedModel:
     memory = np.frombuffer(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
     if len(memory) != data + header["bytes"]:
         raise ValueError("a packed model of the wrong length")
-    return PackedModel(_config(header["config"]), memory[data:], {n: (o, s) for n, (o, s) in header["offsets"].items()})
+    offsets = {name: (start, size) for name, (start, size) in header["offsets"].items()}
+    return PackedModel(_config(header["config"]), header["form"], memory[data:], offsets)
 
 
 def _config(values: dict[str, Any]) -> ModelConfig:
@@ -133,10 +146,10 @@ def _config(values: dict[str, Any]) -> ModelConfig:
     return ModelConfig(**values, eos_ids=eos, rope_scaling=RopeScaling(**scaling) if scaling else None)
 
 
-def _in_memory(config: ModelConfig, arrays: dict[str, Array]) -> PackedModel:
-    offsets, end = _table(arrays)
+def _in_memory(made: _Made) -> PackedModel:
+    offsets, end = _table(made.arrays)
     memory = np.frombuffer(mmap.mmap(-1, end), np.uint8)
-    for name, array in arrays.items():
+    for name, array in made.arrays.items():
         start, size = offsets[name]
         memory[start : start + size] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    return PackedModel(config, memory, offsets)
+    return PackedModel(made.config, made.form, memory, offsets)

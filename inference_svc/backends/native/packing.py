@@ -15,18 +15,18 @@ import numpy.typing as npt
 
 from inference_svc.backends.native.errors import NativeUnavailable
 from inference_svc.backends.native.variants import Variant
-from inference_svc.models import LayerWeights, ModelConfig, Weights
+from inference_svc.models import Codes, LayerWeights, ModelCodes, ModelConfig, Weights
 from inference_svc.rows import Float32Array
 
 Array: TypeAlias = npt.NDArray[Any]
 Packer: TypeAlias = Callable[[Float32Array, Variant], Array]
 
 GROUP = 32
-"""int8: neighbouring inputs that share a scale."""
+"""int8 and codes: neighbouring inputs that share a scale."""
 
 _MOST_SHARE = 64
 
-FORMAT = 1
+FORMAT = 2
 """Version of the packed layout; part of the cache's key."""
 
 
@@ -36,7 +36,7 @@ def to_bf16(x: Float32Array) -> npt.NDArray[np.uint16]:
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
-def _blocks(weight: Float32Array, block: int) -> Float32Array:
+def _blocks(weight: Array, block: int) -> Array:
     """``[out, in]`` to ``[blocks, block, in]``."""
     short = -len(weight) % block
     padded = np.pad(weight, ((0, short), (0, 0))) if short else weight
@@ -75,10 +75,24 @@ def pack_int8(weight: Float32Array, variant: Variant) -> Array:
     return np.concatenate(parts, axis=2)
 
 
+def pack_codes(codes: Codes, variant: Variant) -> Array:
+    """``[blocks, groups, bytes]``: each group's scales and minima (float32), then its codes, ``[32, block]``."""
+    scale, minimum = (
+        np.ascontiguousarray(_blocks(array, variant.block).swapaxes(1, 2)) for array in (codes.scale, codes.minimum)
+    )
+    code = _blocks(codes.code, variant.block)
+    count, block, _ = code.shape
+    steps = code.reshape(count, block, -1, GROUP).transpose(0, 2, 3, 1)
+    parts = [
+        np.ascontiguousarray(part).reshape(*scale.shape[:2], -1).view(np.uint8) for part in (scale, minimum, steps)
+    ]
+    return np.concatenate(parts, axis=2)
+
+
 PACKERS: dict[str, Packer] = {"fp32": pack_fp32, "bf16": pack_bf16, "int8": pack_int8}
 
 
-def gate_up(gate: Float32Array, up: Float32Array, lanes: int) -> Float32Array:
+def gate_up(gate: Array, up: Array, lanes: int) -> Array:
     """Rows of both in turns of ``lanes``: each block then holds columns that belong together."""
     width = gate.shape[1]
     return np.stack([gate.reshape(-1, lanes, width), up.reshape(-1, lanes, width)], axis=1).reshape(-1, width)
@@ -106,26 +120,48 @@ def check_shape(config: ModelConfig, precision: str) -> None:
         raise NativeUnavailable(f"native: at most {_MOST_SHARE} query heads per KV head, this model has {share}")
 
 
-def sections(config: ModelConfig, weights: Weights, precision: str, variant: Variant) -> Iterator[tuple[str, Array]]:
+def form_of(precision: str, codes: ModelCodes | None) -> str:
+    """How the matrices are packed: as the precision says, but ``fp32`` as ``codes`` where the file has them."""
+    return "codes" if precision == "fp32" and codes is not None else precision
+
+
+def sections(
+    config: ModelConfig, weights: Weights, precision: str, variant: Variant, codes: ModelCodes | None = None
+) -> Iterator[tuple[str, Array]]:
     """Every array of a packed model, by name, one at a time."""
     check_shape(config, precision)
+    coded = codes if form_of(precision, codes) == "codes" else None
     pack = PACKERS[precision]
-    yield "embed", weights.embed if precision == "fp32" else to_bf16(weights.embed)
-    yield "head", pack(weights.output, variant)
+    if not (coded and config.tied):  # else the head's columns are the embedding
+        yield "embed", weights.embed if precision == "fp32" else to_bf16(weights.embed)
+    yield "head", pack_codes(coded.output, variant) if coded else pack(weights.output, variant)
     yield "final_norm", weights.final_norm
     yield "inv_freq", weights.inv_freq
     for index, layer in enumerate(weights.layers):
-        for name, array in _layer_sections(config, layer, pack, variant):
+        matrices = _coded_matrices(coded.layers[index], variant) if coded else _matrices(layer, pack, variant)
+        for name, array in (*matrices, *_vectors(config, layer)):
             yield f"{index}.{name}", array
 
 
-def _layer_sections(
-    config: ModelConfig, layer: LayerWeights, pack: Packer, variant: Variant
-) -> Iterator[tuple[str, Array]]:
+def _matrices(layer: LayerWeights, pack: Packer, variant: Variant) -> Iterator[tuple[str, Array]]:
     yield "qkv", pack(np.concatenate([layer.q, layer.k, layer.v]), variant)
     yield "o", pack(layer.o, variant)
     yield "gate_up", pack(gate_up(layer.gate, layer.up, variant.lanes), variant)
     yield "down", pack(layer.down, variant)
+
+
+def _coded_matrices(layer: dict[str, Codes], variant: Variant) -> Iterator[tuple[str, Array]]:
+    def joined(how: Callable[[list[Array]], Array], *names: str) -> Codes:
+        parts = [layer[name] for name in names]
+        return Codes(*(how([getattr(part, name) for part in parts]) for name in ("scale", "minimum", "code")))
+
+    yield "qkv", pack_codes(joined(np.concatenate, "q", "k", "v"), variant)
+    yield "o", pack_codes(layer["o"], variant)
+    yield "gate_up", pack_codes(joined(lambda both: gate_up(both[0], both[1], variant.lanes), "gate", "up"), variant)
+    yield "down", pack_codes(layer["down"], variant)
+
+
+def _vectors(config: ModelConfig, layer: LayerWeights) -> Iterator[tuple[str, Array]]:
     yield "attn_norm", layer.attn_norm
     yield "mlp_norm", layer.mlp_norm
     if config.qkv_bias:

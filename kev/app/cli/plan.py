@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -63,14 +63,14 @@ def _cannot() -> tuple[type[Exception], ...]:
 
 
 def _plan(settings: Settings, prefix: int, as_json: bool) -> int:
-    from inference_svc.models import inspect
+    from inference_svc.models import has_codes, inspect
     from inference_svc.planning.machine import memory_limit
     from inference_svc.planning.plan import plan
     from kev.tokens.model_files import resolve_model
 
     path = resolve_model(settings.core.model_path)
     config, _ = inspect(path)
-    wish = _wish(settings, config, prefix)
+    wish = replace(_wish(settings, config, prefix), coded=has_codes(path))
     found = plan(config, wish, _variant(settings), memory_limit(), _bytes_of(path))
     facts = {"model": path.name, "family": config.family, **asdict(wish)}
     if as_json:

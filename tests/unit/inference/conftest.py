@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from gguf_lab import write
 from inference_models import SIZES, random_model
 
 from inference_svc.backends.reference import ReferenceBackend
@@ -35,6 +36,14 @@ def save_tiny(tmp_path_factory: pytest.TempPathFactory) -> Save:
 def tiny_dirs(save_tiny: Save) -> dict[str, Path]:
     """One directory per family."""
     return {family: save_tiny(family) for family in SIZES}
+
+
+@pytest.fixture(scope="session")
+def coded_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file whose matrices are whole numbers with scales and minima, which float32 keeps as they are."""
+    path = tmp_path_factory.mktemp("coded") / "model.gguf"
+    write(path, "Q4_1")
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 
-from inference_svc.backends.native import NativeBackend, NativeUnavailable, build
+from inference_svc.backends.native import NativeBackend, NativeUnavailable, build, packed
 from inference_svc.backends.native import backend as backend_module
 from inference_svc.backends.native.variants import Variant
 from inference_svc.rows import Float32Array, Int32Array, Pack, Span, pages_for
@@ -49,6 +49,21 @@ def load_with_defects(path: Path, precision: str, patch: pytest.MonkeyPatch) -> 
 
     patch.setattr(backend_module, "library", library)
     return load(path, precision, threads=1)
+
+
+def load_written_out(path: Path, patch: pytest.MonkeyPatch, **settings: Any) -> NativeBackend:
+    """float32 with all numbers written out, even where the file has codes for them; leaves nothing in the cache."""
+
+    def unwritable(_: Path) -> NoReturn:
+        raise OSError("not kept")
+
+    with patch.context() as here:
+        here.setattr(packed, "FORMAT", "written out")
+        here.setattr(packed, "load_codes", lambda _: None)
+        here.setattr(packed, "locked", unwritable)
+        backend = load(path, "fp32", **settings)
+    assert backend.packed.form == "fp32"
+    return backend
 
 
 @cache

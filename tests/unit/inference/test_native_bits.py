@@ -20,22 +20,27 @@ pytestmark = pytest.mark.timeout(600)
 
 SIZES: dict[str, dict[str, Any]] = {"llama": {}, "mistral": {}, "qwen2": {"hidden_size": 224}, "qwen3": {}}
 """qwen2's heads make hidden 224 here, so that int8's groups of 32 fit."""
+CODED = "coded"
+"""Not a family: a GGUF file whose codes float32 keeps."""
 
 
 @pytest.fixture(scope="module")
-def tiny(save_tiny: Callable[..., Path]) -> Callable[..., NativeBackend]:
+def tiny(save_tiny: Callable[..., Path], coded_model: Path) -> Callable[..., NativeBackend]:
     known: dict[tuple[object, ...], NativeBackend] = {}
 
     def get(family: str, precision: str, **settings: Any) -> NativeBackend:
         key = (family, precision, *sorted(settings.items()))
         if key not in known:
-            known[key] = load(save_tiny(family, **SIZES[family]), precision, **settings)
+            path = coded_model if family == CODED else save_tiny(family, **SIZES[family])
+            known[key] = load(path, precision, **settings)
         return known[key]
 
     return get
 
 
-@pytest.fixture(params=[(family, precision) for family in SIZES for precision in PRECISIONS], ids="-".join)
+@pytest.fixture(
+    params=[(family, precision) for family in SIZES for precision in PRECISIONS] + [(CODED, "fp32")], ids="-".join
+)
 def backend(request: pytest.FixtureRequest, tiny: Callable[..., NativeBackend]) -> NativeBackend:
     return tiny(*request.param)
 
@@ -44,13 +49,13 @@ class TestIsolation(IsolationSuite):
     """The whole suite."""
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(("family", "precision"), [*(("llama", name) for name in PRECISIONS), (CODED, "fp32")])
 @pytest.mark.parametrize("threads", [1, 2, 3, 5])
 def test_the_number_of_threads_changes_nothing(
-    tiny: Callable[..., NativeBackend], precision: str, threads: int
+    tiny: Callable[..., NativeBackend], family: str, precision: str, threads: int
 ) -> None:
-    expected = drive(tiny("llama", precision), side_by_side(MIXED))
-    found = drive(tiny("llama", precision, threads=threads), side_by_side(MIXED))
+    expected = drive(tiny(family, precision), side_by_side(MIXED))
+    found = drive(tiny(family, precision, threads=threads), side_by_side(MIXED))
     assert all(same_bits(*pair) for pair in zip(expected, found, strict=True))
 
 
@@ -61,6 +66,10 @@ def test_kernels_whose_sums_depend_on_other_rows_are_caught(
     """int8 with a scale over the pack; float32 and bfloat16 with sums split by the size of the batch."""
     backend = load_with_defects(save_tiny("llama"), precision, monkeypatch)
     assert not packed_alone(backend, MIXED).passed
+
+
+def test_they_are_caught_with_codes_too(coded_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not packed_alone(load_with_defects(coded_model, "fp32", monkeypatch), MIXED).passed
 
 
 def test_a_copied_page_holds_what_the_first_holds(tiny: Callable[..., NativeBackend]) -> None:

@@ -14,13 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from inference_models import oracle_logits, random_model, tokens_of
-from native_support import PRECISIONS, load, score
+from native_support import PRECISIONS, load, load_written_out, score
 
 from inference_svc.backends.native import NativeBackend, build
 from inference_svc.backends.native import backend as backend_module
 from inference_svc.backends.native.variants import Variant, by_name, processor_features
 from inference_svc.verify import Prompt, self_test
 from inference_svc.verify.checks import packed_alone
+from inference_svc.verify.report import same_bits
 
 pytestmark = [
     pytest.mark.slow,
@@ -36,11 +37,8 @@ _SWITCHES = {
 }
 
 
-@pytest.fixture(params=[(name, precision) for name in _SWITCHES for precision in PRECISIONS], ids="-".join)
-def backend(
-    request: pytest.FixtureRequest, save_tiny: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> NativeBackend:
-    name, precision = request.param
+def _emulate(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Backends that are loaded from now on are of this variant."""
     flags = (*by_name("avx2").flags, f"-I{_HEADERS}", "-DKEV_NO_ASM", *_SWITCHES[name])
 
     def library(variant: Variant) -> Path:
@@ -48,6 +46,14 @@ def backend(
 
     monkeypatch.setattr(backend_module, "choose", lambda _: by_name(name))
     monkeypatch.setattr(backend_module, "library", library)
+
+
+@pytest.fixture(params=[(name, precision) for name in _SWITCHES for precision in PRECISIONS], ids="-".join)
+def backend(
+    request: pytest.FixtureRequest, save_tiny: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> NativeBackend:
+    name, precision = request.param
+    _emulate(name, monkeypatch)
     return load(save_tiny("llama"), precision, threads=2)
 
 
@@ -65,3 +71,14 @@ def test_isolation(backend: NativeBackend) -> None:
     prompts = [Prompt(tokens_of(n, length), tokens_of(n + 100, 2), 64) for n, length in enumerate((1, 15, 17, 40, 33))]
     check = packed_alone(backend, prompts, starts=[0, 1, 0, 2, 1])
     assert check.passed, check.detail
+
+
+@pytest.mark.parametrize("name", _SWITCHES)
+@pytest.mark.parametrize("rows", [1, 2, 11, 13, 60, 140])
+def test_codes_give_the_same_bits_as_numbers(
+    coded_model: Path, monkeypatch: pytest.MonkeyPatch, name: str, rows: int
+) -> None:
+    _emulate(name, monkeypatch)
+    tokens = np.array(tokens_of(3, rows), np.int32)
+    coded = score(load(coded_model, "fp32", threads=2), tokens, rows)
+    assert same_bits(coded, score(load_written_out(coded_model, monkeypatch, threads=2), tokens, rows))

@@ -22,9 +22,11 @@ HIT = 1
 """The channel that gets the NaN."""
 
 
-@pytest.fixture(params=PRECISIONS)
-def backend(request: pytest.FixtureRequest, save_tiny: Callable[..., Path]) -> NativeBackend:
-    return load(save_tiny("llama"), request.param)
+@pytest.fixture(params=[*PRECISIONS, "fp32 as codes"])
+def backend(request: pytest.FixtureRequest, save_tiny: Callable[..., Path], coded_model: Path) -> NativeBackend:
+    if request.param in PRECISIONS:
+        return load(save_tiny("llama"), request.param)
+    return load(coded_model, "fp32")
 
 
 def _table(channel: int) -> np.ndarray:

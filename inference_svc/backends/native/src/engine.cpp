@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "attention.h"
+#include "coded.h"
 #include "roofs.h"
 #include "rowops.h"
 
@@ -23,11 +24,11 @@ struct KevLayer {
 };
 struct KevModel {
   int32_t hidden, layers, heads, kv_heads, head_dim, inter, vocab;
-  int32_t precision;  // 0 float32, 1 bfloat16, 2 int8
+  int32_t form;  // of the weights: 0 float32, 1 bfloat16, 2 int8, 3 float32 as codes
   int32_t pages, threads;
   float eps;
   const KevLayer* layer;
-  const void *embed, *head;  // embed: [vocab][hidden], float32 or (1, 2) bfloat16
+  const void *embed, *head;  // embed: [vocab][hidden], float32 or (1, 2) bfloat16; null (3): the head's columns
   const float *final_norm, *cos, *sin;
 };
 struct KevPack {
@@ -61,6 +62,9 @@ struct Fp32 {
   using Kernel = Dense<float>;
   using Rows = FloatRows;
   using Stored = float;  // embedding, K and V
+};
+struct Fp32Coded : Fp32 {
+  using Kernel = Coded;
 };
 struct Bf16 {
 #if defined(__AVX512BF16__)
@@ -155,8 +159,7 @@ class Decoder final : public Engine {
   float* qkv_row(int r) { return qkv_.data() + r * qkv_stride_; }
 
   Matrix matrix(const void* data, int depth, int columns) const {
-    const long bytes = m_.precision == 2 ? depth / GROUP * Int8::GROUP_BYTES : long(depth) * BLOCK * (m_.precision ? 2 : 4);
-    return {static_cast<const uint8_t*>(data), bytes, (columns + BLOCK - 1) / BLOCK, depth};
+    return {static_cast<const uint8_t*>(data), Kernel::block_bytes(depth), (columns + BLOCK - 1) / BLOCK, depth};
   }
 
   Matrix qkv(const KevLayer& layer) const { return matrix(layer.qkv, m_.hidden, qkv_width()); }
@@ -193,9 +196,13 @@ class Decoder final : public Engine {
   }
 
   void embed(const KevPack& pack, int r) {
-    const auto* row = static_cast<const S*>(m_.embed) + long(pack.tokens[r]) * m_.hidden;
     float* x = x_row(r);
-    for (int i = 0; i < m_.hidden; i++) x[i] = widen(row[i]);
+    if (m_.embed) {
+      const auto* row = static_cast<const S*>(m_.embed) + long(pack.tokens[r]) * m_.hidden;
+      for (int i = 0; i < m_.hidden; i++) x[i] = widen(row[i]);
+    } else {
+      coded_column(head(), pack.tokens[r], x);
+    }
     views_[r] = {qkv_row(r), att_.data() + r * padded(q_width()), pack.tables + pack.table_start[r], pack.positions[r]};
   }
 
@@ -307,10 +314,11 @@ int32_t kev_int8_step() { return kev::KQ; }
 
 void* kev_open(const kev::KevModel* m) {
   try {
-    switch (m->precision) {
+    switch (m->form) {
       case 0: return new kev::Decoder<kev::Fp32>(*m);
       case 1: return new kev::Decoder<kev::Bf16>(*m);
-      default: return new kev::Decoder<kev::Int8Groups>(*m);
+      case 2: return new kev::Decoder<kev::Int8Groups>(*m);
+      default: return new kev::Decoder<kev::Fp32Coded>(*m);
     }
   } catch (...) {
     return nullptr;

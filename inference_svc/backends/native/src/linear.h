@@ -115,11 +115,17 @@ static inline __attribute__((always_inline)) void put(const Accumulators<R, NV>&
 }
 
 // Each precision: tile<R, NB> computes R rows of NB neighbouring blocks into
-// out[R][NB * BLOCK].
+// out[R][NB * BLOCK]. For each:
+//   STEP           k values per call of fetch
+//   WIDE_ROWS      up to so many rows take two blocks at a time, which keeps the adders busy
+//   FORESEEN_ROWS  up to so many rows read as fast as memory gives: a plain stream, which
+//                  the machine foresees by itself, and asking ahead only disturbs
+//   MOST_ROWS      that pass by before the next block is read
 
 template <class S>
 struct Dense {
-  static constexpr int STEP = 2, WIDE_ROWS = 3;  // k values per call of fetch; see linear()
+  static long block_bytes(int depth) { return long(depth) * BLOCK * long(sizeof(S)); }
+  static constexpr int STEP = 2, WIDE_ROWS = 3, MOST_ROWS = 1 << 16, FORESEEN_ROWS = sizeof(S) == 4 ? TILE : WIDE_ROWS;
   template <int R, int NB>
   static void tile(const Operand& a, int row, const Matrix& m, int block, Ahead ahead, float* out) {
     const S* at[NB];
@@ -146,7 +152,8 @@ struct Dense {
 #if defined(__AVX512BF16__)
 // Two bfloat16 products per lane and step; the rows are bfloat16 as well.
 struct DotBf16 {
-  static constexpr int STEP = 2, WIDE_ROWS = 3;
+  static long block_bytes(int depth) { return long(depth) * BLOCK * 2; }
+  static constexpr int STEP = 2, WIDE_ROWS = 3, MOST_ROWS = 1 << 16, FORESEEN_ROWS = WIDE_ROWS;
   template <int R, int NB>
   static void tile(const Operand& a, int row, const Matrix& m, int block, Ahead ahead, float* out) {
     constexpr int NV = NB * VB;
@@ -177,10 +184,11 @@ struct DotBf16 {
 // halves of a word, the second's in the high halves), then 32 / KQ steps of
 // BLOCK * KQ weights.
 struct Int8 {
-  static constexpr int STEP = GROUP / 8, WIDE_ROWS = 0;
+  static constexpr int STEP = GROUP / 8, WIDE_ROWS = 0, MOST_ROWS = 1 << 16, FORESEEN_ROWS = 0;
   static constexpr int STEPS = GROUP / KQ;
   static constexpr long SCALE_BYTES = BLOCK * 2;
   static constexpr long GROUP_BYTES = SCALE_BYTES + BLOCK * GROUP;
+  static long block_bytes(int depth) { return depth / GROUP * GROUP_BYTES; }
 
   template <int R, int NB>
   static void tile(const Operand& a, int row, const Matrix& m, int block, Ahead ahead, float* out) {
@@ -258,11 +266,11 @@ static TileFn tile_of(int rows) {
 
 // Rows `from .. to` of blocks `first .. last`. `beyond` is what this thread reads after them.
 template <class P, class Done>
-static void linear_part(const Matrix& m, const Operand& a, int from, int to, int first, int last,
+static void linear_part(P, const Matrix& m, const Operand& a, int from, int to, int first, int last,
                         const uint8_t* beyond, const Done& done) {
   alignas(64) float out[TILE * 2 * BLOCK];
   const int rows = to - from, tiles = (rows + TILE - 1) / TILE;
-  const int wide = rows <= P::WIDE_ROWS ? 2 : 1;  // few rows: two blocks at a time keep the adders busy
+  const int wide = rows <= P::WIDE_ROWS ? 2 : 1;
   int step;
   for (int block = first; block < last; block += step) {
     step = std::min(wide, last - block);
@@ -271,8 +279,7 @@ static void linear_part(const Matrix& m, const Operand& a, int from, int to, int
     const long share = step * m.block_bytes / tiles;
     for (int t = 0; t < tiles; t++) {
       const int r0 = from + long(rows) * t / tiles, r1 = from + long(rows) * (t + 1) / tiles;
-      // A single tile is a plain stream, which the machine foresees by itself.
-      const Ahead ahead = tiles > 1 || !on ? Ahead{next + t * share, share / (m.depth / P::STEP)} : Ahead{next, 0};
+      const Ahead ahead{next + t * share, rows > P::FORESEEN_ROWS || !on ? share / (m.depth / P::STEP) : 0};
       (step == 2 ? tile_of<P, 2>(r1 - r0) : tile_of<P, 1>(r1 - r0))(a, r0, m, block, ahead, out);
       for (int r = r0; r < r1; r++)
         for (int b = 0; b < step; b++) done(r, block + b, out + ((r - r0) * step + b) * BLOCK);
@@ -292,14 +299,15 @@ struct Deal {
 template <class P, class Done>
 static void linear(Pool& pool, const Matrix& m, const Operand& a, int rows, const Matrix& then, const Done& done) {
   const Deal deal(pool, m), later(pool, then);
-  const int chunk = std::max(TILE, int(ROWS_IN_CACHE / a.stride));  // rows that every block finds in cache
+  // Rows that every block finds in cache.
+  const int chunk = std::clamp(int(ROWS_IN_CACHE / a.stride), TILE, P::MOST_ROWS);
   pool.run(deal.tasks, [&](int task, int thread) {
     const int first = task * deal.per_task, last = std::min(m.blocks, first + deal.per_task);
     const bool ends = task + 1 == pool.first(deal.tasks, thread + 1);
     const uint8_t* beyond = ends ? then.block(pool.first(later.tasks, thread) * later.per_task) : m.block(last);
     for (int row = 0; row < rows; row += chunk)
-      linear_part<P>(m, a, row, std::min(rows, row + chunk), first, last, row + chunk < rows ? m.block(first) : beyond,
-                     done);
+      linear_part(P{}, m, a, row, std::min(rows, row + chunk), first, last, row + chunk < rows ? m.block(first) : beyond,
+                  done);
   });
 }
 

@@ -147,6 +147,17 @@ static inline vf load_odd(const bf16* p, long) { return bits(high_half(loadi(p))
 static inline const float* pair_column(const float* p, long c) { return p + c; }
 static inline const bf16* pair_column(const bf16* p, long c) { return p + 2 * c; }
 
+// ---- codes of a file: signed bytes -------------------------------------------
+#if defined(__AVX512F__)
+static inline vi load_codes(const uint8_t* p) {
+  return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+#else
+static inline vi load_codes(const uint8_t* p) {
+  return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+}
+#endif
+
 // ---- int8, groups of 32 -----------------------------------------------------
 // A 32-bit lane holds KQ neighbouring values of one column. idot adds their
 // products with the KQ values of the row that `x` repeats in every lane.

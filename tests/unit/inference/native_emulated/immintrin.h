@@ -49,6 +49,7 @@ static inline float bf16(uint16_t raw) { return cast<float>(uint32_t(raw) << 16)
 #define _mm512_set1_ps emulated_set1_ps
 #define _mm512_set1_epi32 emulated_set1_epi32
 #define _mm512_cvtepi8_epi16 emulated_cvtepi8_epi16
+#define _mm512_cvtepi8_epi32 emulated_cvtepi8_epi32
 
 #define EMULATE_FF(name, expression)                                 \
   static inline __m512 name(const __m512& a, const __m512& b) {      \
@@ -112,6 +113,11 @@ static inline __mmask16 _mm512_cmp_ps_mask(const __m512& a, const __m512& b, int
 }
 static inline __m512 _mm512_roundscale_ps(const __m512& a, int) {  // nearest, ties to even
   return emulated::lanes<__m512>([&](int i) { return std::nearbyint(a.v[i]); });
+}
+static inline __m512i _mm512_cvtepi8_epi32(__m128i a) {
+  int8_t lane[16];
+  std::memcpy(lane, &a, 16);
+  return emulated::lanes<__m512i>([&](int i) { return int32_t(lane[i]); });
 }
 static inline __m512i _mm512_cvtepi8_epi16(__m256i a) {
   int8_t from[32];

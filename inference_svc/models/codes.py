@@ -1,0 +1,121 @@
+"""Quantised matrices as their file stores them: whole numbers, with a scale and a minimum for each group of 32.
+
+They are the numbers that ``dequant`` gives, bit for bit: ``scale * code`` has at
+most 19 bits, so that only the sum is rounded, in a fused multiply-add as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gguf
+import numpy as np
+import numpy.typing as npt
+
+from inference_svc.rows import Float32Array
+
+GROUP = 32
+"""Neighbouring inputs that share a scale and a minimum."""
+
+Bytes = npt.NDArray[np.uint8]
+Int8Array = npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True, slots=True)
+class Codes:
+    """A matrix: ``scale * code + minimum``.
+
+    Attributes:
+        scale: float32 ``[out, in / 32]``, each with at most 11 bits.
+        minimum: float32 ``[out, in / 32]``.
+        code: int8 ``[out, in]``.
+    """
+
+    scale: Float32Array
+    minimum: Float32Array
+    code: Int8Array
+
+    def values(self) -> Float32Array:
+        """The matrix, float32 ``[out, in]``."""
+        grouped = self.code.reshape(*self.scale.shape, GROUP).astype(np.float32)
+        return (grouped * self.scale[..., None] + self.minimum[..., None]).reshape(self.code.shape)
+
+    def rearranged(self, how: Callable[[Any], Any]) -> Codes:
+        """With its outputs in another order: ``how`` is applied to each of the arrays."""
+        return Codes(how(self.scale), how(self.minimum), how(self.code))
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCodes:
+    """Every matrix that a forward multiplies with.
+
+    Attributes:
+        layers: For each block the matrices of ``LayerWeights``, by name, in the same order of outputs.
+        output: The head's matrix, tied or not.
+    """
+
+    layers: tuple[dict[str, Codes], ...]
+    output: Codes
+
+
+def codes_of(rows: Bytes, kind: gguf.GGMLQuantizationType) -> Codes:
+    """A tensor's codes.
+
+    Args:
+        rows: Its bytes, ``[out, bytes per row]``.
+        kind: One of ``CODED``.
+    """
+    _, size = gguf.GGML_QUANT_SIZES[kind]
+    scale, minimum, code = _READERS[kind.name](rows.reshape(-1, size))
+    groups = (len(rows), -1)
+    return Codes(scale.reshape(groups), minimum.reshape(groups), code.reshape(groups))
+
+
+_Parts = tuple[Float32Array, Float32Array, Int8Array]
+
+
+def _q8_0(blocks: Bytes) -> _Parts:
+    scale = _half(blocks, 0)
+    return scale, np.zeros_like(scale), blocks[:, 2:].view(np.int8)
+
+
+def _q4_0(blocks: Bytes) -> _Parts:
+    scale = _half(blocks, 0)
+    return scale, np.zeros_like(scale), _nibbles(blocks[:, 2:]) - np.int8(8)
+
+
+def _q4_1(blocks: Bytes) -> _Parts:
+    return _half(blocks, 0), _half(blocks, 2), _nibbles(blocks[:, 4:])
+
+
+def _q5_0(blocks: Bytes) -> _Parts:
+    scale = _half(blocks, 0)
+    return scale, np.zeros_like(scale), (_nibbles(blocks[:, 6:]) | _fifth_bits(blocks[:, 2:6])) - np.int8(16)
+
+
+def _q5_1(blocks: Bytes) -> _Parts:
+    return _half(blocks, 0), _half(blocks, 2), _nibbles(blocks[:, 8:]) | _fifth_bits(blocks[:, 4:8])
+
+
+def _half(blocks: Bytes, at: int) -> Float32Array:
+    return np.ascontiguousarray(blocks[:, at : at + 2]).view(np.float16).astype(np.float32)
+
+
+def _nibbles(packed: Bytes) -> Int8Array:
+    """The low halves of 16 bytes, then the high ones."""
+    return np.concatenate([packed & 15, packed >> 4], axis=1).view(np.int8)
+
+
+def _fifth_bits(stored: Bytes) -> Int8Array:
+    """32 bits, the first value's lowest, as 0 or 16."""
+    return np.unpackbits(stored, axis=1, bitorder="little").view(np.int8) << np.int8(4)
+
+
+_READERS: dict[str, Callable[[Bytes], _Parts]] = {
+    "Q8_0": _q8_0, "Q4_0": _q4_0, "Q4_1": _q4_1, "Q5_0": _q5_0, "Q5_1": _q5_1,
+}  # fmt: skip
+
+CODED = frozenset(_READERS)
+"""Types of tensors that have codes."""
