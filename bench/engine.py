@@ -77,7 +77,7 @@ def _measure(args: argparse.Namespace, precision: str) -> list[dict[str, object]
     peaks: dict[int, float] = {}
     roofs: list[Roofs] = []
     floors: dict[int, list[float]] = {size: [] for size in sizes}
-    lower: dict[int, list[float]] = {size: [] for size in sizes}
+    wide_floors: dict[int, list[float]] = {size: [] for size in sizes}
     for _ in range(args.rounds):
         for size in sizes:
             # Beside each job: a machine that is shared is not equally fast all the time.
@@ -86,7 +86,7 @@ def _measure(args: argparse.Namespace, precision: str) -> list[dict[str, object]
             runs[size].append(Job(backend, work.first(size), args.rows).run())
             peaks[size] = memory_mib("VmHWM")
             floors[size].append(job_floor(backend, roofs[-1], runs[size][-1].packs))
-            lower[size].append(job_floor(backend, roofs[-1], runs[size][-1].packs, stored=True))
+            wide_floors[size].append(job_floor(backend, roofs[-1], runs[size][-1].packs, wide=True))
     best = Roofs(max(roof.bandwidth for roof in roofs), max(roof.operations for roof in roofs))
     kv_mib = {size: Job.pages(work.first(size)) * backend.kv_bytes_per_page / 2**20 for size in sizes}
     rows: list[dict[str, object]] = []
@@ -94,7 +94,7 @@ def _measure(args: argparse.Namespace, precision: str) -> list[dict[str, object]
         total = median(run.total for run in runs[size])
         floor = median(floors[size])
         ratios = [run.total / low for run, low in zip(runs[size], floors[size], strict=True)]
-        stored = [run.total / low for run, low in zip(runs[size], lower[size], strict=True)]
+        wide = [run.total / low for run, low in zip(runs[size], wide_floors[size], strict=True)]
         rows.append(
             {
                 "variant": backend.variant,
@@ -109,7 +109,7 @@ def _measure(args: argparse.Namespace, precision: str) -> list[dict[str, object]
                 "floor_s": round(floor, 3),
                 "ratio_to_floor": round(median(ratios), 2),
                 "ratio_to_floor_best": round(min(ratios), 2),
-                "ratio_to_stored_floor": round(median(stored), 2),
+                "ratio_to_wide_floor": round(median(wide), 2),
                 "bandwidth_gb_s": round(best.bandwidth / 1e9, 1),
                 "peak_gop_s": round(best.operations / 1e9),
                 "weights_mib": round(backend.packed.weight_bytes / 2**20, 1),

@@ -11,7 +11,7 @@ Three parts, on the bare core and on the worker's core thread:
    the longest stall of the event loop in the same process.
 
 Each step stands beside max(bytes / bandwidth, operations / peak), which counts
-weights (as wide as the precision), KV and attention and is measured in the same run. About a minute.
+weights (as they are stored), KV and attention and is measured in the same run. About a minute.
 """
 
 from __future__ import annotations

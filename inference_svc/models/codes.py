@@ -1,12 +1,14 @@
 """Quantised matrices as their file stores them: whole numbers, with a scale and a minimum for each group of 32.
 
-They are the numbers that ``dequant`` gives, bit for bit: ``scale * code`` has at
-most 19 bits, so that only the sum is rounded, in a fused multiply-add as well.
+They are the numbers that ``dequant`` gives, bit for bit, for all finite scales:
+``scale * code`` has at most 19 bits, so that only the sum is rounded, in a fused
+multiply-add as well. Where a type has no minimum it is -0.0, the one number that
+changes nothing when it is added, not even the sign of a zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,9 +44,14 @@ class Codes:
         grouped = self.code.reshape(*self.scale.shape, GROUP).astype(np.float32)
         return (grouped * self.scale[..., None] + self.minimum[..., None]).reshape(self.code.shape)
 
-    def rearranged(self, how: Callable[[Any], Any]) -> Codes:
-        """With its outputs in another order: ``how`` is applied to each of the arrays."""
-        return Codes(how(self.scale), how(self.minimum), how(self.code))
+    @staticmethod
+    def made_of(parts: Sequence[Codes], how: Callable[[list[Any]], Any]) -> Codes:
+        """Matrices made into one: ``how`` gets an array of each of them, and joins or moves its rows."""
+        return Codes(
+            how([part.scale for part in parts]),
+            how([part.minimum for part in parts]),
+            how([part.code for part in parts]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +85,12 @@ _Parts = tuple[Float32Array, Float32Array, Int8Array]
 
 def _q8_0(blocks: Bytes) -> _Parts:
     scale = _half(blocks, 0)
-    return scale, np.zeros_like(scale), blocks[:, 2:].view(np.int8)
+    return scale, _none(scale), blocks[:, 2:].view(np.int8)
 
 
 def _q4_0(blocks: Bytes) -> _Parts:
     scale = _half(blocks, 0)
-    return scale, np.zeros_like(scale), _nibbles(blocks[:, 2:]) - np.int8(8)
+    return scale, _none(scale), _nibbles(blocks[:, 2:]) - np.int8(8)
 
 
 def _q4_1(blocks: Bytes) -> _Parts:
@@ -92,11 +99,15 @@ def _q4_1(blocks: Bytes) -> _Parts:
 
 def _q5_0(blocks: Bytes) -> _Parts:
     scale = _half(blocks, 0)
-    return scale, np.zeros_like(scale), (_nibbles(blocks[:, 6:]) | _fifth_bits(blocks[:, 2:6])) - np.int8(16)
+    return scale, _none(scale), (_nibbles(blocks[:, 6:]) | _fifth_bits(blocks[:, 2:6])) - np.int8(16)
 
 
 def _q5_1(blocks: Bytes) -> _Parts:
     return _half(blocks, 0), _half(blocks, 2), _nibbles(blocks[:, 8:]) | _fifth_bits(blocks[:, 4:8])
+
+
+def _none(scale: Float32Array) -> Float32Array:
+    return np.full_like(scale, -0.0)
 
 
 def _half(blocks: Bytes, at: int) -> Float32Array:

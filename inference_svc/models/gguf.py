@@ -43,7 +43,7 @@ _LAYER = {
 }
 _ROPE_FACTORS = "rope_freqs.weight"
 
-_Any = TypeVar("_Any", bound=np.ndarray[Any, Any])
+_Array = TypeVar("_Array", bound=np.ndarray[Any, Any])
 
 
 def load_gguf(path: Path) -> tuple[ModelConfig, Weights]:
@@ -97,7 +97,7 @@ def _output(config: ModelConfig) -> str:
 
 def _layer_codes(file: GgufFile, config: ModelConfig, index: int, field: str) -> Codes:
     codes, heads = file.codes(f"blk.{index}.{_LAYER[field]}"), _interleaved(config).get(field)
-    return codes.rearranged(lambda array: _rotate_half_order(array, heads)) if heads else codes
+    return Codes.made_of([codes], lambda one: _rotate_half_order(one[0], heads)) if heads else codes
 
 
 def inspect_gguf(path: Path) -> tuple[ModelConfig, Counter[str]]:
@@ -236,7 +236,7 @@ def _interleaved(config: ModelConfig) -> dict[str, int]:
     return {"q": config.heads, "k": config.kv_heads} if config.family == "llama" else {}
 
 
-def _rotate_half_order(stored: _Any, heads: int) -> _Any:
+def _rotate_half_order(stored: _Array, heads: int) -> _Array:
     """Undoes GGUF's interleaving: rows ``(pair, half)`` of each head become ``(half, pair)``."""
     rest = stored.shape[1:]
     pairs = stored.reshape(heads, -1, 2, *rest)

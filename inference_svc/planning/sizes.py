@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from inference_svc.backends.native.packing import GROUP
+import math
+
+from inference_svc.backends.native.packing import GROUP, form_of
 from inference_svc.backends.native.variants import Variant
 from inference_svc.models import ModelConfig
 from inference_svc.models.weights import layer_shapes, top_shapes
@@ -28,7 +30,7 @@ def native_weights(config: ModelConfig, precision: str, variant: Variant, coded:
     Args:
         coded: The file's matrices have codes, which float32 keeps.
     """
-    form = "codes" if coded and precision == "fp32" else precision
+    form = form_of(precision, coded)
     hidden, middle = config.hidden, config.intermediate
     shapes = (
         (config.q_width + 2 * config.kv_width, hidden),
@@ -58,10 +60,13 @@ def packing_work(config: ModelConfig, precision: str, coded: bool = False) -> in
 
     Codes lie beside the numbers, all of them, until they are packed.
     """
-    if precision == "fp32" and coded:
-        return parameters(config) * _GROUP_BYTES["codes"] // GROUP
+    embed = 4 * config.hidden * config.vocab
+    if form_of(precision, coded) == "codes":
+        per_block = sum(math.prod(shape) for shape in layer_shapes(config).values() if len(shape) == 2)
+        numbers = config.layers * per_block + config.hidden * config.vocab
+        return numbers // GROUP * _GROUP_BYTES["codes"] - (0 if config.tied else embed)
     if precision == "fp32":
-        return -4 * config.hidden * config.vocab
+        return -embed
     largest = 4 * config.hidden * max(config.vocab, 2 * config.intermediate)
     return 2 * largest if precision == "bf16" else largest
 

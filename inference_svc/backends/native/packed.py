@@ -67,15 +67,15 @@ def open_packed(model: str | Path, precision: str, variant: Variant) -> PackedMo
         ModelError: there is no model at that path, or it is not one that is served.
     """
     path = cache_dir() / "weights" / f"{digest(model)[:32]}-{precision}-{variant.name}-{FORMAT}.kev"
-    found = _map(path)
+    found = _map(path, precision)
     if found is not None:
         return found
     made = _pack(model, precision, variant)
     try:
         with locked(path):
-            if (found := _map(path)) is None:
+            if (found := _map(path, precision)) is None:
                 publish(path, lambda stream: _write(stream, made))
-                found = _map(path)
+                found = _map(path, precision)
     except OSError as error:
         _log.info("native: packed weights are not cached in %s: %s", path.parent, error)
     return found or _in_memory(made)
@@ -92,7 +92,7 @@ def _pack(model: str | Path, precision: str, variant: Variant) -> _Made:
     config, weights = load_weights(model)
     codes = load_codes(model) if precision == "fp32" else None
     arrays = dict(sections(config, weights, precision, variant, codes))
-    return _Made(config, form_of(precision, codes), arrays)
+    return _Made(config, form_of(precision, codes is not None), arrays)
 
 
 def _table(arrays: dict[str, Array]) -> tuple[dict[str, tuple[int, int]], int]:
@@ -116,10 +116,13 @@ def _write(stream: _Sink, made: _Made) -> None:
         stream.write(b"\0" * (-array.nbytes % _ALIGN))
 
 
-def _map(path: Path) -> PackedModel | None:
+def _map(path: Path, precision: str) -> PackedModel | None:
     try:
         with path.open("rb") as stream:
-            return _read(stream)
+            found = _read(stream)
+        if found.form not in {form_of(precision, coded) for coded in (False, True)}:
+            raise ValueError("a packed model of another precision")
+        return found
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

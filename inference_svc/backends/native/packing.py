@@ -8,6 +8,7 @@ memory. See ``linear.h`` for the reader's side.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -120,9 +121,9 @@ def check_shape(config: ModelConfig, precision: str) -> None:
         raise NativeUnavailable(f"native: at most {_MOST_SHARE} query heads per KV head, this model has {share}")
 
 
-def form_of(precision: str, codes: ModelCodes | None) -> str:
+def form_of(precision: str, coded: bool) -> str:
     """How the matrices are packed: as the precision says, but ``fp32`` as ``codes`` where the file has them."""
-    return "codes" if precision == "fp32" and codes is not None else precision
+    return "codes" if precision == "fp32" and coded else precision
 
 
 def sections(
@@ -130,7 +131,7 @@ def sections(
 ) -> Iterator[tuple[str, Array]]:
     """Every array of a packed model, by name, one at a time."""
     check_shape(config, precision)
-    coded = codes if form_of(precision, codes) == "codes" else None
+    coded = codes if form_of(precision, codes is not None) == "codes" else None
     pack = PACKERS[precision]
     if not (coded and config.tied):  # else the head's columns are the embedding
         yield "embed", weights.embed if precision == "fp32" else to_bf16(weights.embed)
@@ -139,7 +140,7 @@ def sections(
     yield "inv_freq", weights.inv_freq
     for index, layer in enumerate(weights.layers):
         matrices = _coded_matrices(coded.layers[index], variant) if coded else _matrices(layer, pack, variant)
-        for name, array in (*matrices, *_vectors(config, layer)):
+        for name, array in chain(matrices, _vectors(config, layer)):
             yield f"{index}.{name}", array
 
 
@@ -151,13 +152,12 @@ def _matrices(layer: LayerWeights, pack: Packer, variant: Variant) -> Iterator[t
 
 
 def _coded_matrices(layer: dict[str, Codes], variant: Variant) -> Iterator[tuple[str, Array]]:
-    def joined(how: Callable[[list[Array]], Array], *names: str) -> Codes:
-        parts = [layer[name] for name in names]
-        return Codes(*(how([getattr(part, name) for part in parts]) for name in ("scale", "minimum", "code")))
+    def turned(both: list[Array]) -> Array:
+        return gate_up(both[0], both[1], variant.lanes)
 
-    yield "qkv", pack_codes(joined(np.concatenate, "q", "k", "v"), variant)
+    yield "qkv", pack_codes(Codes.made_of([layer["q"], layer["k"], layer["v"]], np.concatenate), variant)
     yield "o", pack_codes(layer["o"], variant)
-    yield "gate_up", pack_codes(joined(lambda both: gate_up(both[0], both[1], variant.lanes), "gate", "up"), variant)
+    yield "gate_up", pack_codes(Codes.made_of([layer["gate"], layer["up"]], turned), variant)
     yield "down", pack_codes(layer["down"], variant)
 
 

@@ -70,8 +70,9 @@ def _plan(settings: Settings, prefix: int, as_json: bool) -> int:
 
     path = resolve_model(settings.core.model_path)
     config, _ = inspect(path)
-    wish = replace(_wish(settings, config, prefix), coded=has_codes(path))
-    found = plan(config, wish, _variant(settings), memory_limit(), _bytes_of(path))
+    variant, wish = _variant(settings), _wish(settings, config, prefix)
+    wish = replace(wish, coded=variant is not None and wish.precision == "fp32" and has_codes(path))
+    found = plan(config, wish, variant, memory_limit(), _bytes_of(path))
     facts = {"model": path.name, "family": config.family, **asdict(wish)}
     if as_json:
         sys.stdout.write(json.dumps({**facts, **asdict(found)}, indent=1) + "\n")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,13 +72,17 @@ def random_blocks(rows: int, width: int, kind: gguf.GGMLQuantizationType, random
     return stored.reshape(rows, -1)
 
 
-def write(path: Path, type_name: str) -> Any:
+def write(path: Path, type_name: str, *, tied: bool = False, other: Mapping[str, str] | None = None) -> Any:
     """Writes a file whose matrices are all of one type.
+
+    Args:
+        tied: The embedding is the head, and there is no matrix of that.
+        other: Types of single matrices, by name.
 
     Returns:
         The transformers model with the weights that the gguf library reads in it.
     """
-    model, kind = random_model("llama", **SIZE), gguf.GGMLQuantizationType[type_name]
+    model = random_model("llama", **(SIZE | {"tie_word_embeddings": tied}))
     model.config.save_pretrained(path.parent)
     config, random = read_config(path.parent), np.random.default_rng(len(type_name) + sum(map(ord, type_name)))
     state = model.state_dict()
@@ -87,6 +91,7 @@ def write(path: Path, type_name: str) -> Any:
         values = state[name]
         if values.dim() == 1:
             return stored_as, values.numpy(), None
+        kind = gguf.GGMLQuantizationType[(other or {}).get(stored_as, type_name)]
         blocks = random_blocks(*values.shape, kind, random)
         read = np.array(gguf.dequantize(blocks, kind), dtype=np.float32).reshape(values.shape)
         values.copy_(torch.from_numpy(_halves_apart(read, heads) if heads else read))
@@ -95,7 +100,8 @@ def write(path: Path, type_name: str) -> Any:
     def tensors() -> Iterator[Stored]:
         yield stored("token_embd.weight", "model.embed_tokens.weight")
         yield stored("output_norm.weight", "model.norm.weight")
-        yield stored("output.weight", "lm_head.weight")
+        if not tied:
+            yield stored("output.weight", "lm_head.weight")
         heads = {"q": config.heads, "k": config.kv_heads}
         for layer in range(config.layers):
             for field, name in _HF.items():

@@ -10,12 +10,12 @@ import gguf
 import numpy as np
 import pytest
 from gguf_lab import TYPES, random_blocks, write
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from inference_models import tokens_of
 from native_support import load, load_written_out
 
-from inference_svc.backends.native import NativeBackend
+from inference_svc.backends.native import NativeBackend, packed
 from inference_svc.backends.native.packing import form_of, sections
 from inference_svc.backends.native.variants import VARIANTS, Variant, choose
 from inference_svc.models import has_codes, load_codes, load_weights
@@ -35,15 +35,28 @@ def _same(one: Float32Array, other: Float32Array) -> bool:
 
 @pytest.mark.parametrize("name", sorted(CODED))
 @given(scale=st.floats(width=16, allow_nan=False, allow_infinity=False), minimum=st.floats(-1e3, 1e3, width=16))
+@example(scale=-0.5, minimum=-0.0)
 def test_codes_are_the_numbers_that_the_library_reads(name: str, scale: float, minimum: float) -> None:
     kind = gguf.GGMLQuantizationType[name]
     rows = random_blocks(4, 3 * GROUP, kind, np.random.default_rng(1))
     for place, value in zip(range(0, 4, 2), (scale, minimum) if name.endswith("_1") else (scale,), strict=False):
         blocks = rows.reshape(-1, gguf.GGML_QUANT_SIZES[kind][1])
         blocks[1, place : place + 2] = np.array([value], np.float16).view(np.uint8)
+        blocks[2] = _zeros(name, np.float16(value), blocks[2])
     found = codes_of(rows, kind).values()
-    assert np.array_equal(found, dequantize(rows, kind))
-    assert np.array_equal(found, gguf.dequantize(rows, kind))
+    assert _same(found, dequantize(rows, kind))
+    assert _same(found, gguf.dequantize(rows, kind))
+
+
+def _zeros(name: str, scale: np.float16, block: Any) -> Any:
+    """A block of codes that stand for 0: with a negative scale these are minus zeros."""
+    whole = np.zeros_like(block)
+    whole[:2] = np.array([scale]).view(np.uint8)
+    if name == "Q4_0":
+        whole[2:] = 0x88
+    if name == "Q5_0":
+        whole[2:6] = 0xFF
+    return whole
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -64,14 +77,33 @@ def test_a_file_has_codes_if_all_its_matrices_have(tmp_path: Path, kind: str) ->
     assert (load_codes(path) is not None) is (kind in CODED)
 
 
+@pytest.mark.parametrize(
+    ("other", "coded"),
+    [
+        ({"blk.1.ffn_down.weight": "Q8_0", "output.weight": "Q5_1"}, True),
+        ({"token_embd.weight": "F16"}, True),
+        ({"blk.1.ffn_down.weight": "F16"}, False),
+        ({"output.weight": "Q6_K"}, False),
+    ],
+    ids=["a mix", "an embedding of its own", "a matrix", "the head"],
+)
+def test_one_matrix_without_codes_is_enough(tmp_path: Path, other: dict[str, str], coded: bool) -> None:
+    path = tmp_path / "model.gguf"
+    write(path, "Q4_1", other=other)
+    assert has_codes(path) is coded
+    assert load(path, "fp32", pages=8).packed.form == ("codes" if coded else "fp32")
+
+
 def test_directories_have_none(save_tiny: Callable[..., Path]) -> None:
     assert not has_codes(save_tiny("llama"))
     assert load_codes(save_tiny("llama")) is None
 
 
-def test_every_matrix_is_the_one_that_is_read(coded_model: Path) -> None:
-    _, weights = load_weights(coded_model)
-    codes = load_codes(coded_model)
+@pytest.mark.parametrize("kind", sorted(CODED))
+def test_every_matrix_is_the_one_that_is_read(tmp_path: Path, kind: str) -> None:
+    write(tmp_path / "model.gguf", kind)
+    _, weights = load_weights(tmp_path / "model.gguf")
+    codes = load_codes(tmp_path / "model.gguf")
     assert codes is not None
     assert _same(codes.output.values(), weights.output)
     for layer, coded in zip(weights.layers, codes.layers, strict=True):
@@ -79,55 +111,93 @@ def test_every_matrix_is_the_one_that_is_read(coded_model: Path) -> None:
         assert all(_same(coded[name].values(), getattr(layer, name)) for name in MATRICES)
 
 
+@pytest.fixture(params=[False, True], ids=["a head of its own", "tied"])
+def some_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    write(tmp_path / "model.gguf", "Q4_1", tied=request.param)
+    return tmp_path / "model.gguf"
+
+
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
-def test_packed_codes_are_counted_to_the_byte(coded_model: Path, variant: Variant) -> None:
-    config, weights = load_weights(coded_model)
-    codes = load_codes(coded_model)
+def test_packed_codes_are_counted_to_the_byte(some_file: Path, variant: Variant) -> None:
+    config, weights = load_weights(some_file)
+    codes = load_codes(some_file)
     made = sections(config, weights, "fp32", variant, codes)
     total = sum(array.nbytes for name, array in made if name != "inv_freq")
     assert sizes.native_weights(config, "fp32", variant, coded=True) == total
     assert total < 0.6 * sizes.native_weights(config, "fp32", variant)
 
 
-def test_a_tied_embedding_is_read_from_the_head(default_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    coded = load(default_model, "fp32", pages=8)
+def test_what_is_read_to_pack_them_is_counted_to_the_byte(some_file: Path) -> None:
+    config, weights = load_weights(some_file)
+    codes = load_codes(some_file)
+    assert codes is not None
+    matrices = [codes.output, *(matrix for layer in codes.layers for matrix in layer.values())]
+    total = sum(matrix.scale.nbytes + matrix.minimum.nbytes + matrix.code.nbytes for matrix in matrices)
+    kept = 0 if config.tied else weights.embed.nbytes  # used as it was read
+    assert sizes.packing_work(config, "fp32", coded=True) == total - kept
+
+
+def test_a_packed_file_of_another_form_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "model.gguf", "Q4_1")
+    monkeypatch.setattr(packed, "cache_dir", lambda: tmp_path)
+    for wrong in (b"int8 ", b"nothi"):
+        packed.open_packed(tmp_path / "model.gguf", "fp32", choose())
+        (made,) = (tmp_path / "weights").glob("*.kev")
+        made.write_bytes(made.read_bytes().replace(b'"form": "codes"', b'"form": "' + wrong + b'"', 1))
+        assert packed.open_packed(tmp_path / "model.gguf", "fp32", choose()).form == "codes"
+
+
+def _all_tokens_alike(path: Path, monkeypatch: pytest.MonkeyPatch, tokens: Any) -> None:
+    coded = load(path, "fp32", pages=20)
     assert coded.packed.form == "codes"
     assert coded.packed.array("embed") is None
-    planned = sizes.native_weights(coded.packed.config, "fp32", choose(), coded=True)
-    assert planned == coded.packed.weight_bytes - coded.packed.offsets["inv_freq"][1]
-    plain = load_written_out(default_model, monkeypatch, pages=8)
-    tokens = np.array([0, 1, 49151, *range(1000, 1017)], np.int32)
-    pack = Pack.of([Span(0, tokens, 0, np.arange(2, dtype=np.int32), len(tokens))])
+    plain = load_written_out(path, monkeypatch, pages=20)
+    pack = Pack.of([Span(0, np.array(tokens, np.int32), 0, np.arange(20, dtype=np.int32), len(tokens))])
     assert _same(coded.forward(pack).copy(), plain.forward(pack).copy())
+
+
+def test_a_tied_embedding_is_read_from_the_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "model.gguf", "Q5_0", tied=True)
+    _all_tokens_alike(tmp_path / "model.gguf", monkeypatch, range(257))  # the last block has one column
+
+
+@pytest.mark.model
+def test_the_default_model_too(default_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _all_tokens_alike(default_model, monkeypatch, [0, 1, 49151, *range(1000, 1017)])
 
 
 @pytest.mark.parametrize("precision", ["bf16", "int8"])
 def test_only_float32_keeps_them(coded_model: Path, precision: str) -> None:
-    assert form_of(precision, load_codes(coded_model)) == precision
+    assert form_of(precision, coded=True) == precision
     assert load(coded_model, precision, pages=8).packed.form == precision
 
 
-@pytest.fixture(params=sorted(CODED))
+@pytest.fixture(params=[(kind, threads) for kind in sorted(CODED) for threads in (1, 3)], ids=str)
 def both(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[NativeBackend, NativeBackend]:
     """One file, with its codes and with its numbers written out."""
-    path = tmp_path / "model.gguf"
-    write(path, request.param)
-    return load(path, "fp32"), load_written_out(path, monkeypatch)
+    path, (kind, threads) = tmp_path / "model.gguf", request.param
+    write(path, kind)
+    return load(path, "fp32", threads=threads), load_written_out(path, monkeypatch)
 
 
-def _spans(counts: list[int]) -> list[Span]:
+def _packs(counts: list[int]) -> list[Pack]:
+    """Texts of so many tokens, and a token more for each of them."""
+    tables = [np.arange(n * 10, n * 10 + 10, dtype=np.int32) for n in range(len(counts))]
+    texts = [np.array(tokens_of(n, count), np.int32) for n, count in enumerate(counts)]
     return [
-        Span(n, np.array(tokens_of(n, count), np.int32), 0, np.arange(n * 10, n * 10 + 10, dtype=np.int32), count)
-        for n, count in enumerate(counts)
+        Pack.of(
+            [Span(n, text, 0, table, len(text)) for n, (text, table) in enumerate(zip(texts, tables, strict=True))]
+        ),
+        Pack.of([Span(n, texts[n][:1], len(texts[n]), table, 1) for n, table in enumerate(tables)]),
     ]
 
 
 def test_every_logit_has_the_same_bits_as_with_the_numbers_written_out(both: tuple[Any, Any]) -> None:
-    """For every size of a tile, for packs that are cut, and for single tokens after them."""
+    """For every size of a tile, for packs that are cut into several, and for single tokens after each."""
     coded, plain = both
     assert coded.packed.form == "codes"
-    for counts in (*([n] for n in range(1, 14)), [1, 1, 1], [40, 1, 7], [130, 129, 65]):
-        pack = Pack.of(_spans(counts))
-        assert _same(coded.forward(pack).copy(), plain.forward(pack).copy()), counts
+    for counts in (*([n] for n in range(1, 14)), [1] * 9, [40, 1, 7], [130, 129, 65]):
+        for pack in _packs(counts):
+            assert _same(coded.forward(pack).copy(), plain.forward(pack).copy()), counts

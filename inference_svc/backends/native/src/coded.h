@@ -5,12 +5,14 @@
 //
 // One tile of rows uses a weight where it is decoded. For more rows a block is
 // written out as numbers: a part at a time, which stays in the first cache while
-// they pass by; for very many the whole, because their own parts would be too short
-// to be read fast. The sums are those of Dense<float>, in its order.
+// they pass by; for very many a longer one, because short pieces of rows are not
+// read fast. The sums are those of Dense<float>, in its order.
+//
+// Codes are few bytes, and decoding them is slower than memory: no stream of them is
+// foreseen well enough, and every tile asks for what comes next.
 #pragma once
 #include <cmath>
 #include <utility>
-#include <vector>
 
 #include "linear.h"
 
@@ -19,8 +21,9 @@ namespace kev {
 // A group of a block: BLOCK scales and BLOCK minima as float32, then 32 times
 // BLOCK codes.
 struct Coded {
-  static constexpr int PART = 3072 / BLOCK;  // k values, 12 KiB of numbers
-  static constexpr int PART_ROWS = 48;       // up to so many rows a part is written out at a time
+  static constexpr int PART_ROWS = 48;                // beyond so many rows parts are long
+  static constexpr int PART = 3072 / BLOCK / GROUP;   // groups of a part: 12 KiB of numbers
+  static constexpr int LONG_PART = 1344 / GROUP;      // so long are rows of which more than 48 are in cache
   static constexpr int MOST_ROWS = 128;
   static constexpr long CODES = 2 * BLOCK * 4;  // where a group's codes begin
   static constexpr long GROUP_BYTES = CODES + BLOCK * GROUP;
@@ -120,25 +123,24 @@ constexpr auto CODED_TILES = std::make_integer_sequence<int, TILE>();
 // `rows` rows of a block, more than a tile has. `next` is the block that is read after it.
 static inline void coded_block(const Operand& a, int from, int rows, const Matrix& m, int block, const uint8_t* next,
                                float* out) {
-  thread_local std::vector<float> written;
+  alignas(64) float written[Coded::LONG_PART * GROUP * BLOCK];
   const int groups = m.depth / GROUP, tiles = (rows + TILE - 1) / TILE;
 #ifdef KEV_DEFECTS  // for tests that must fail: with many rows a sum is in another order
   const int part = 1, first = groups - 1, way = -1;
 #else
-  const int part = rows > Coded::PART_ROWS ? groups : Coded::PART / GROUP, first = 0, way = 1;
+  const int part = rows > Coded::PART_ROWS ? Coded::LONG_PART : Coded::PART, first = 0, way = 1;
 #endif
-  written.resize(std::max<size_t>(written.size(), long(part) * GROUP * BLOCK));
   std::fill(out, out + rows * BLOCK, 0.0f);
   for (int done = 0; done < groups; done += part) {
     const int count = std::min(part, groups - done), g = first + way * done, depth = count * GROUP;
-    write_out(m.block(block) + g * Coded::GROUP_BYTES, count, written.data());
+    write_out(m.block(block) + g * Coded::GROUP_BYTES, count, written);
     const uint8_t* soon = next + g * Coded::GROUP_BYTES;
     const long share = count * Coded::GROUP_BYTES / tiles;
     for (int t = 0; t < tiles; t++) {
       const int r0 = long(rows) * t / tiles, r1 = long(rows) * (t + 1) / tiles;
       const float* x = static_cast<const float*>(a.data) + (from + r0) * (a.stride / 4) + g * GROUP;
       const Ahead ahead{soon + t * share, share / (depth / 2)};
-      written_tile_of(r1 - r0, CODED_TILES)(x, a.stride / 4, written.data(), depth, ahead, out + r0 * BLOCK);
+      written_tile_of(r1 - r0, CODED_TILES)(x, a.stride / 4, written, depth, ahead, out + r0 * BLOCK);
     }
   }
 }

@@ -200,7 +200,7 @@ class Decoder final : public Engine {
     if (m_.embed) {
       const auto* row = static_cast<const S*>(m_.embed) + long(pack.tokens[r]) * m_.hidden;
       for (int i = 0; i < m_.hidden; i++) x[i] = widen(row[i]);
-    } else {
+    } else if constexpr (std::is_same_v<Kernel, Coded>) {
       coded_column(head(), pack.tokens[r], x);
     }
     views_[r] = {qkv_row(r), att_.data() + r * padded(q_width()), pack.tables + pack.table_start[r], pack.positions[r]};
@@ -318,7 +318,8 @@ void* kev_open(const kev::KevModel* m) {
       case 0: return new kev::Decoder<kev::Fp32>(*m);
       case 1: return new kev::Decoder<kev::Bf16>(*m);
       case 2: return new kev::Decoder<kev::Int8Groups>(*m);
-      default: return new kev::Decoder<kev::Fp32Coded>(*m);
+      case 3: return new kev::Decoder<kev::Fp32Coded>(*m);
+      default: return nullptr;
     }
   } catch (...) {
     return nullptr;
