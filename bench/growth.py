@@ -41,6 +41,7 @@ from kev.config.load import load_settings
 from kev.domain.question import Sampling
 from kev.tokens.model_files import default_model_path
 from kev.tokens.tokenizer import Tokenizer
+from kev.wire.process import keep_start
 
 CHANNELS = (1, 2, 4, 8, 16, 24, 32, 48, 64)
 CONTEXTS = (64, 256, 512, 1024, 2048, 4096)
@@ -61,6 +62,7 @@ def main() -> None:
     model = default_model_path()
     pages = max(max(CHANNELS) * pages_for(SHORT + 1), SEATED * pages_for(max(CONTEXTS) + 1))
     backend = NativeBackend.load(model, precision=args.precision, pages=pages)
+    keep_start()  # as every service does: a sweep over all that was imported would be a stall of its own
     backend.fill(range(pages), 0.01)  # pages that nobody wrote share one page of memory, and cost no reading
     by_channels = _steps(backend, [(count, SHORT) for count in CHANNELS], args.rounds)
     by_context = _steps(backend, [(SEATED, context) for context in CONTEXTS], args.rounds)
