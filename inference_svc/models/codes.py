@@ -8,7 +8,7 @@ changes nothing when it is added, not even the sign of a zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
+from inference_svc.models.config import ModelConfig
 from inference_svc.rows import Float32Array
 
 GROUP = 32
@@ -55,16 +56,30 @@ class Codes:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerCodes:
+    """What ``LayerWeights`` has, by its names and in its order of outputs."""
+
+    matrices: dict[str, Codes]
+    vectors: dict[str, Float32Array]
+
+
+@dataclass(frozen=True, slots=True)
 class ModelCodes:
-    """Every matrix that a forward multiplies with.
+    """What ``Weights`` has, with the matrices as they are stored.
 
     Attributes:
-        layers: For each block the matrices of ``LayerWeights``, by name, in the same order of outputs.
         output: The head's matrix, tied or not.
+        embed: ``[vocab, hidden]``, None where it is the head's matrix.
+        layers: The blocks, first to last; each is read when it is asked for, once.
+        final_norm, inv_freq: As in ``Weights``.
     """
 
-    layers: tuple[dict[str, Codes], ...]
+    config: ModelConfig
     output: Codes
+    embed: Float32Array | None
+    layers: Iterator[LayerCodes]
+    final_norm: Float32Array
+    inv_freq: Float32Array
 
 
 def codes_of(rows: Bytes, kind: gguf.GGMLQuantizationType) -> Codes:

@@ -9,12 +9,13 @@ of heads. Qwen's are stored in rotate-half order already.
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from inference_svc.models.codes import Codes, ModelCodes
+from inference_svc.models.codes import Codes, LayerCodes, ModelCodes
 from inference_svc.models.config import ModelConfig, RopeScaling
 from inference_svc.models.errors import ModelError
 from inference_svc.models.gguf_file import GgufFile
@@ -69,15 +70,24 @@ def load_gguf(path: Path) -> tuple[ModelConfig, Weights]:
 
 
 def gguf_codes(path: Path) -> ModelCodes | None:
-    """The matrices of a file that ``load_gguf`` reads, as they are stored; None unless all of them have codes."""
+    """What ``load_gguf`` reads, with the matrices as they are stored; None unless all of them have codes.
+
+    Raises:
+        ModelError: as ``load_gguf`` would.
+    """
     file = GgufFile(path)
     config = _config(file)
+    _check(file, config)
     if not _has_codes(file, config):
         return None
-    layers = tuple(
-        {field: _layer_codes(file, config, index, field) for field in MATRICES} for index in range(config.layers)
+    return ModelCodes(
+        config=config,
+        output=file.codes(_output(config)),
+        embed=None if config.tied else file.tensor(_TOP["embed"]),
+        layers=(_layer_codes(file, config, index) for index in range(config.layers)),
+        final_norm=file.tensor(_TOP["final_norm"]),
+        inv_freq=_inverse_frequencies(file, config),
     )
-    return ModelCodes(layers, file.codes(_output(config)))
 
 
 def has_gguf_codes(path: Path) -> bool:
@@ -95,9 +105,15 @@ def _output(config: ModelConfig) -> str:
     return _TOP["embed" if config.tied else "head"]
 
 
-def _layer_codes(file: GgufFile, config: ModelConfig, index: int, field: str) -> Codes:
-    codes, heads = file.codes(f"blk.{index}.{_LAYER[field]}"), _interleaved(config).get(field)
-    return Codes.made_of([codes], lambda one: _rotate_half_order(one[0], heads)) if heads else codes
+def _layer_codes(file: GgufFile, config: ModelConfig, index: int) -> LayerCodes:
+    names = {field: f"blk.{index}.{_LAYER[field]}" for field in layer_shapes(config)}
+    matrices = {field: file.codes(names[field]) for field in MATRICES}
+    vectors = {field: file.tensor(name) for field, name in names.items() if field not in MATRICES}
+    for field, heads in _interleaved(config).items():
+        matrices[field] = Codes.made_of([matrices[field]], partial(_only_one_turned, heads=heads))
+        if f"{field}_bias" in vectors:
+            vectors[f"{field}_bias"] = _rotate_half_order(vectors[f"{field}_bias"], heads)
+    return LayerCodes(matrices, vectors)
 
 
 def inspect_gguf(path: Path) -> tuple[ModelConfig, Counter[str]]:
@@ -111,10 +127,14 @@ def inspect_gguf(path: Path) -> tuple[ModelConfig, Counter[str]]:
     """
     file = GgufFile(path)
     config = _config(file)
+    _check(file, config)
+    return config, Counter(stored.kind.name for stored in file.tensors.values())
+
+
+def _check(file: GgufFile, config: ModelConfig) -> None:
     for name, shape in _names(config).items():
         file.check(name, shape)
     _refuse_left_over(file, config)
-    return config, Counter(stored.kind.name for stored in file.tensors.values())
 
 
 def _names(config: ModelConfig) -> dict[str, tuple[int, ...]]:
@@ -241,6 +261,10 @@ def _rotate_half_order(stored: _Array, heads: int) -> _Array:
     rest = stored.shape[1:]
     pairs = stored.reshape(heads, -1, 2, *rest)
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(stored.shape)  # type: ignore[return-value]
+
+
+def _only_one_turned(arrays: list[Any], heads: int) -> Any:
+    return _rotate_half_order(arrays[0], heads)
 
 
 def _inverse_frequencies(file: GgufFile, config: ModelConfig) -> Float32Array:

@@ -27,7 +27,7 @@ def load_weights(path: str | Path) -> tuple[ModelConfig, Weights]:
 
 
 def load_codes(path: str | Path) -> ModelCodes | None:
-    """The matrices as their file stores them, the same numbers as ``load_weights`` gives.
+    """The same numbers as ``load_weights`` gives, the matrices as their file stores them.
 
     Returns:
         None where a matrix is stored as plain numbers, or in a type that has no codes.

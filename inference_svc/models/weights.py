@@ -10,6 +10,8 @@ from inference_svc.rows import Float32Array
 
 MATRICES = ("q", "k", "v", "o", "gate", "up", "down")
 """The matrices of a block, by field name."""
+VECTORS = ("attn_norm", "mlp_norm", "q_bias", "k_bias", "v_bias", "q_norm", "k_norm")
+"""What else a block may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,11 @@ class LayerWeights:
     v_bias: Float32Array | None = None
     q_norm: Float32Array | None = None
     k_norm: Float32Array | None = None
+
+    def vectors(self) -> dict[str, Float32Array]:
+        """All that is not a matrix, by field name."""
+        found = {name: getattr(self, name) for name in VECTORS}
+        return {name: array for name, array in found.items() if array is not None}
 
 
 @dataclass(frozen=True, slots=True)

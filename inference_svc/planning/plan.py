@@ -184,8 +184,7 @@ def _activations(config: ModelConfig, wish: Wish, variant: Variant | None) -> in
 
 
 def _loading(config: ModelConfig, wish: Wish, variant: Variant | None, weights: int) -> int:
-    """The checkpoint is read as float32; the backend's own form is made beside it."""
-    read = sizes.unpacked_bytes(config)
+    """The backend's own form is made beside what is read."""
     if variant is None:
-        return read + sizes.reference_copies(config, wish.precision)
-    return read + weights + sizes.packing_work(config, wish.precision, wish.coded)
+        return sizes.unpacked_bytes(config) + sizes.reference_copies(config, wish.precision)
+    return weights + sizes.packing_work(config, wish.precision, wish.coded)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from inference_svc.backends.native.packing import GROUP, form_of
 from inference_svc.backends.native.variants import Variant
 from inference_svc.models import ModelConfig
@@ -56,19 +54,19 @@ def _packed(out: int, depth: int, form: str, variant: Variant) -> int:
 
 
 def packing_work(config: ModelConfig, precision: str, coded: bool = False) -> int:
-    """What is in between while the largest matrix is packed; the embedding of fp32 is used as it was read.
+    """What native loading holds beside the packed weights, when they are packed for the first time.
 
-    Codes lie beside the numbers, all of them, until they are packed.
+    The checkpoint as float32, and what is in between while the largest matrix is packed; the embedding of fp32 is
+    used as it was read. Codes are read one matrix at a time: the largest as it is read, and in the order of blocks.
     """
-    embed = 4 * config.hidden * config.vocab
+    hidden = config.hidden
     if form_of(precision, coded) == "codes":
-        per_block = sum(math.prod(shape) for shape in layer_shapes(config).values() if len(shape) == 2)
-        numbers = config.layers * per_block + config.hidden * config.vocab
-        return numbers // GROUP * _GROUP_BYTES["codes"] - (0 if config.tied else embed)
+        largest = hidden * max(config.vocab, 2 * config.intermediate)
+        return 2 * largest // GROUP * _GROUP_BYTES["codes"]
     if precision == "fp32":
-        return -embed
-    largest = 4 * config.hidden * max(config.vocab, 2 * config.intermediate)
-    return 2 * largest if precision == "bf16" else largest
+        return unpacked_bytes(config) - 4 * hidden * config.vocab
+    largest = 4 * hidden * max(config.vocab, 2 * config.intermediate)
+    return unpacked_bytes(config) + (2 * largest if precision == "bf16" else largest)
 
 
 def reference_weights(config: ModelConfig, arithmetic_bytes: int) -> int:

@@ -16,7 +16,7 @@ from typing import IO, Any, Protocol
 import numpy as np
 
 from inference_svc.backends.native.cache import cache_dir, locked, publish
-from inference_svc.backends.native.packing import FORMAT, Array, form_of, sections
+from inference_svc.backends.native.packing import FORMAT, Array, coded_sections, form_of, sections
 from inference_svc.backends.native.variants import Variant
 from inference_svc.models import ModelConfig, RopeScaling, digest, load_codes, load_weights
 
@@ -89,10 +89,11 @@ class _Made:
 
 
 def _pack(model: str | Path, precision: str, variant: Variant) -> _Made:
-    config, weights = load_weights(model)
     codes = load_codes(model) if precision == "fp32" else None
-    arrays = dict(sections(config, weights, precision, variant, codes))
-    return _Made(config, form_of(precision, codes is not None), arrays)
+    if codes is not None:
+        return _Made(codes.config, form_of(precision, coded=True), dict(coded_sections(codes, variant)))
+    config, weights = load_weights(model)
+    return _Made(config, form_of(precision, coded=False), dict(sections(config, weights, precision, variant)))
 
 
 def _table(arrays: dict[str, Array]) -> tuple[dict[str, tuple[int, int]], int]:

@@ -7,7 +7,7 @@ memory. See ``linear.h`` for the reader's side.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -126,21 +126,29 @@ def form_of(precision: str, coded: bool) -> str:
     return "codes" if precision == "fp32" and coded else precision
 
 
-def sections(
-    config: ModelConfig, weights: Weights, precision: str, variant: Variant, codes: ModelCodes | None = None
-) -> Iterator[tuple[str, Array]]:
+def sections(config: ModelConfig, weights: Weights, precision: str, variant: Variant) -> Iterator[tuple[str, Array]]:
     """Every array of a packed model, by name, one at a time."""
     check_shape(config, precision)
-    coded = codes if form_of(precision, codes is not None) == "codes" else None
     pack = PACKERS[precision]
-    if not (coded and config.tied):  # else the head's columns are the embedding
-        yield "embed", weights.embed if precision == "fp32" else to_bf16(weights.embed)
-    yield "head", pack_codes(coded.output, variant) if coded else pack(weights.output, variant)
+    yield "embed", weights.embed if precision == "fp32" else to_bf16(weights.embed)
+    yield "head", pack(weights.output, variant)
     yield "final_norm", weights.final_norm
     yield "inv_freq", weights.inv_freq
     for index, layer in enumerate(weights.layers):
-        matrices = _coded_matrices(coded.layers[index], variant) if coded else _matrices(layer, pack, variant)
-        for name, array in chain(matrices, _vectors(config, layer)):
+        for name, array in chain(_matrices(layer, pack, variant), _vectors(layer.vectors())):
+            yield f"{index}.{name}", array
+
+
+def coded_sections(codes: ModelCodes, variant: Variant) -> Iterator[tuple[str, Array]]:
+    """The same for float32 that keeps the codes of its file; a tied embedding is the head's columns."""
+    check_shape(codes.config, "fp32")
+    if codes.embed is not None:
+        yield "embed", codes.embed
+    yield "head", pack_codes(codes.output, variant)
+    yield "final_norm", codes.final_norm
+    yield "inv_freq", codes.inv_freq
+    for index, layer in enumerate(codes.layers):
+        for name, array in chain(_coded_matrices(layer.matrices, variant), _vectors(layer.vectors)):
             yield f"{index}.{name}", array
 
 
@@ -151,7 +159,7 @@ def _matrices(layer: LayerWeights, pack: Packer, variant: Variant) -> Iterator[t
     yield "down", pack(layer.down, variant)
 
 
-def _coded_matrices(layer: dict[str, Codes], variant: Variant) -> Iterator[tuple[str, Array]]:
+def _coded_matrices(layer: Mapping[str, Codes], variant: Variant) -> Iterator[tuple[str, Array]]:
     def turned(both: list[Array]) -> Array:
         return gate_up(both[0], both[1], variant.lanes)
 
@@ -161,12 +169,11 @@ def _coded_matrices(layer: dict[str, Codes], variant: Variant) -> Iterator[tuple
     yield "down", pack_codes(layer["down"], variant)
 
 
-def _vectors(config: ModelConfig, layer: LayerWeights) -> Iterator[tuple[str, Array]]:
-    yield "attn_norm", layer.attn_norm
-    yield "mlp_norm", layer.mlp_norm
-    if config.qkv_bias:
-        parts = [part for part in (layer.q_bias, layer.k_bias, layer.v_bias) if part is not None]
-        yield "qkv_bias", np.concatenate(parts)
-    if layer.q_norm is not None and layer.k_norm is not None:
-        yield "q_norm", layer.q_norm
-        yield "k_norm", layer.k_norm
+def _vectors(layer: Mapping[str, Float32Array]) -> Iterator[tuple[str, Array]]:
+    yield "attn_norm", layer["attn_norm"]
+    yield "mlp_norm", layer["mlp_norm"]
+    if "q_bias" in layer:
+        yield "qkv_bias", np.concatenate([layer["q_bias"], layer["k_bias"], layer["v_bias"]])
+    if "q_norm" in layer:
+        yield "q_norm", layer["q_norm"]
+        yield "k_norm", layer["k_norm"]

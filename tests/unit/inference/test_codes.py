@@ -16,7 +16,7 @@ from inference_models import tokens_of
 from native_support import load, load_written_out
 
 from inference_svc.backends.native import NativeBackend, packed
-from inference_svc.backends.native.packing import form_of, sections
+from inference_svc.backends.native.packing import coded_sections, form_of
 from inference_svc.backends.native.variants import VARIANTS, Variant, choose
 from inference_svc.models import has_codes, load_codes, load_weights
 from inference_svc.models.codes import CODED, GROUP, Codes, codes_of
@@ -106,9 +106,15 @@ def test_every_matrix_is_the_one_that_is_read(tmp_path: Path, kind: str) -> None
     codes = load_codes(tmp_path / "model.gguf")
     assert codes is not None
     assert _same(codes.output.values(), weights.output)
+    assert codes.embed is not None
+    assert _same(codes.embed, weights.embed)
+    assert _same(codes.final_norm, weights.final_norm)
+    assert _same(codes.inv_freq, weights.inv_freq)
     for layer, coded in zip(weights.layers, codes.layers, strict=True):
-        assert coded.keys() == set(MATRICES)
-        assert all(_same(coded[name].values(), getattr(layer, name)) for name in MATRICES)
+        assert coded.matrices.keys() == set(MATRICES)
+        assert all(_same(coded.matrices[name].values(), getattr(layer, name)) for name in MATRICES)
+        assert coded.vectors.keys() == layer.vectors().keys()
+        assert all(_same(coded.vectors[name], array) for name, array in layer.vectors().items())
 
 
 @pytest.fixture(params=[False, True], ids=["a head of its own", "tied"])
@@ -119,22 +125,23 @@ def some_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
 def test_packed_codes_are_counted_to_the_byte(some_file: Path, variant: Variant) -> None:
-    config, weights = load_weights(some_file)
-    codes = load_codes(some_file)
-    made = sections(config, weights, "fp32", variant, codes)
-    total = sum(array.nbytes for name, array in made if name != "inv_freq")
-    assert sizes.native_weights(config, "fp32", variant, coded=True) == total
-    assert total < 0.6 * sizes.native_weights(config, "fp32", variant)
-
-
-def test_what_is_read_to_pack_them_is_counted_to_the_byte(some_file: Path) -> None:
-    config, weights = load_weights(some_file)
     codes = load_codes(some_file)
     assert codes is not None
-    matrices = [codes.output, *(matrix for layer in codes.layers for matrix in layer.values())]
-    total = sum(matrix.scale.nbytes + matrix.minimum.nbytes + matrix.code.nbytes for matrix in matrices)
-    kept = 0 if config.tied else weights.embed.nbytes  # used as it was read
-    assert sizes.packing_work(config, "fp32", coded=True) == total - kept
+    total = sum(array.nbytes for name, array in coded_sections(codes, variant) if name != "inv_freq")
+    assert sizes.native_weights(codes.config, "fp32", variant, coded=True) == total
+    assert total < 0.6 * sizes.native_weights(codes.config, "fp32", variant)
+
+
+def test_they_are_packed_one_matrix_at_a_time(some_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No matrix is ever written out as numbers, and the largest is what packing needs beside the result."""
+    monkeypatch.setattr(packed, "load_weights", None)
+    monkeypatch.setattr(packed, "cache_dir", lambda: some_file.parent)
+    codes = load_codes(some_file)
+    assert codes is not None
+    seen = [codes.output, *(matrix for layer in codes.layers for matrix in layer.matrices.values())]
+    largest = max(matrix.scale.nbytes + matrix.minimum.nbytes + matrix.code.nbytes for matrix in seen)
+    assert 2 * largest <= sizes.packing_work(codes.config, "fp32", coded=True) <= 4 * largest  # gate and up are one
+    assert packed.open_packed(some_file, "fp32", choose()).form == "codes"
 
 
 def test_a_packed_file_of_another_form_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
