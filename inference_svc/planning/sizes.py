@@ -5,7 +5,7 @@ from __future__ import annotations
 from inference_svc.backends.native.packing import GROUP, form_of
 from inference_svc.backends.native.variants import Variant
 from inference_svc.models import ModelConfig
-from inference_svc.models.weights import layer_shapes, top_shapes
+from inference_svc.models.weights import MATRICES, layer_shapes, top_shapes
 from inference_svc.rows import PAGE_SIZE
 
 VALUE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "int8": 1}
@@ -57,12 +57,14 @@ def packing_work(config: ModelConfig, precision: str, coded: bool = False) -> in
     """What native loading holds beside the packed weights, when they are packed for the first time.
 
     The checkpoint as float32, and what is in between while the largest matrix is packed; the embedding of fp32 is
-    used as it was read. Codes are read one matrix at a time: the largest as it is read, and in the order of blocks.
+    used as it was read. Codes are read a block at a time: the head's stay to the end, and what is packed lies there
+    three times, as it is read, joined or padded, and in the order of blocks.
     """
     hidden = config.hidden
     if form_of(precision, coded) == "codes":
-        largest = hidden * max(config.vocab, 2 * config.intermediate)
-        return 2 * largest // GROUP * _GROUP_BYTES["codes"]
+        head, joined = hidden * config.vocab, 2 * hidden * config.intermediate
+        block = _count({name: shape for name, shape in layer_shapes(config).items() if name in MATRICES})
+        return max(3 * head, head + block + 2 * joined) // GROUP * _GROUP_BYTES["codes"]
     if precision == "fp32":
         return unpacked_bytes(config) - 4 * hidden * config.vocab
     largest = 4 * hidden * max(config.vocab, 2 * config.intermediate)

@@ -111,7 +111,7 @@ def _variant(settings: Settings) -> Any:
     core = settings.core
     if core.precision.value == "fp16":
         raise ConfigError("core.precision: 'fp16' is not built yet; allowed: fp32, bf16, int8")
-    if core.backend != "reference" and core.device == "cpu":
+    if core.backend != "reference" and core.device == "cpu" and core.tensor_parallel == 1:
         try:
             return choose()
         except NativeUnavailable:

@@ -150,6 +150,9 @@ def test_the_command(tiny_dirs: dict[str, Path]) -> None:
         done = CliRunner().invoke(app, ["plan", "--model", str(folder), "--channels", "4", *sets])
         report = json.loads(done.output)
         assert (report["channels"], report["context"]) == (4, 96), "an option stands above --set, if it is given"
+        parts = [*sets, "--set", "core.tensor_parallel=2", "--json"]  # only the reference backend can share a model
+        shared = CliRunner().invoke(app, ["plan", "--model", str(folder), "--channels", "4", *parts])
+        assert json.loads(shared.stdout)["backend"] == "reference"
         text = CliRunner().invoke(app, ["plan", "--model", str(folder), "--prefix", "20"])
         assert "without grouped heads" in text.output
         for bad in (["--prefix", "5000"], ["--precision", "fp16"], ["--precision", "fp8"], ["--model", "/none.gguf"]):
