@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from inference_svc.models.config import ModelConfig
+from inference_svc.models.dequant import Bytes, halves
 from inference_svc.rows import Float32Array
 
 GROUP = 32
 """Neighbouring inputs that share a scale and a minimum."""
 
-Bytes = npt.NDArray[np.uint8]
 Int8Array = npt.NDArray[np.int8]
 
 
@@ -99,34 +99,30 @@ _Parts = tuple[Float32Array, Float32Array, Int8Array]
 
 
 def _q8_0(blocks: Bytes) -> _Parts:
-    scale = _half(blocks, 0)
+    scale = halves(blocks[:, :2])
     return scale, _none(scale), blocks[:, 2:].view(np.int8)
 
 
 def _q4_0(blocks: Bytes) -> _Parts:
-    scale = _half(blocks, 0)
+    scale = halves(blocks[:, :2])
     return scale, _none(scale), _nibbles(blocks[:, 2:]) - np.int8(8)
 
 
 def _q4_1(blocks: Bytes) -> _Parts:
-    return _half(blocks, 0), _half(blocks, 2), _nibbles(blocks[:, 4:])
+    return halves(blocks[:, :2]), halves(blocks[:, 2:4]), _nibbles(blocks[:, 4:])
 
 
 def _q5_0(blocks: Bytes) -> _Parts:
-    scale = _half(blocks, 0)
+    scale = halves(blocks[:, :2])
     return scale, _none(scale), (_nibbles(blocks[:, 6:]) | _fifth_bits(blocks[:, 2:6])) - np.int8(16)
 
 
 def _q5_1(blocks: Bytes) -> _Parts:
-    return _half(blocks, 0), _half(blocks, 2), _nibbles(blocks[:, 8:]) | _fifth_bits(blocks[:, 4:8])
+    return halves(blocks[:, :2]), halves(blocks[:, 2:4]), _nibbles(blocks[:, 8:]) | _fifth_bits(blocks[:, 4:8])
 
 
 def _none(scale: Float32Array) -> Float32Array:
     return np.full_like(scale, -0.0)
-
-
-def _half(blocks: Bytes, at: int) -> Float32Array:
-    return np.ascontiguousarray(blocks[:, at : at + 2]).view(np.float16).astype(np.float32)
 
 
 def _nibbles(packed: Bytes) -> Int8Array:

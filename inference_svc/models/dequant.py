@@ -58,7 +58,7 @@ def readable(kind: gguf.GGMLQuantizationType) -> bool:
 
 def _q8_0(blocks: Bytes, out: Float32Array) -> None:
     """A half-precision scale, then 32 signed bytes: ``scale * byte``."""
-    np.multiply(_halves(blocks[:, :2]), blocks[:, 2:].view(np.int8), out=out)
+    np.multiply(halves(blocks[:, :2]), blocks[:, 2:].view(np.int8), out=out)
 
 
 def _q4_1(blocks: Bytes, out: Float32Array) -> None:
@@ -66,11 +66,12 @@ def _q4_1(blocks: Bytes, out: Float32Array) -> None:
     packed = blocks[:, 4:]
     out[:, :16] = packed & 15
     out[:, 16:] = packed >> 4
-    out *= _halves(blocks[:, :2])
-    out += _halves(blocks[:, 2:4])
+    out *= halves(blocks[:, :2])
+    out += halves(blocks[:, 2:4])
 
 
-def _halves(stored: Bytes) -> Float32Array:
+def halves(stored: Bytes) -> Float32Array:
+    """Half-precision numbers as float32, from the bytes of a column of blocks."""
     return np.ascontiguousarray(stored).view(np.float16).astype(np.float32)
 
 

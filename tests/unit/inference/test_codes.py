@@ -23,14 +23,11 @@ from inference_svc.models.codes import CODED, GROUP, Codes, codes_of
 from inference_svc.models.dequant import dequantize
 from inference_svc.models.weights import MATRICES
 from inference_svc.planning import sizes
-from inference_svc.rows import Float32Array, Pack, Span
+from inference_svc.rows import Pack, Span
+from inference_svc.verify.report import same_bits
 
 pytestmark = pytest.mark.timeout(600)
 """The first test may have to compile the kernels."""
-
-
-def _same(one: Float32Array, other: Float32Array) -> bool:
-    return bool(np.array_equal(one.view(np.uint32), other.view(np.uint32)))
 
 
 @pytest.mark.parametrize("name", sorted(CODED))
@@ -44,8 +41,8 @@ def test_codes_are_the_numbers_that_the_library_reads(name: str, scale: float, m
         blocks[1, place : place + 2] = np.array([value], np.float16).view(np.uint8)
         blocks[2] = _zeros(name, np.float16(value), blocks[2])
     found = codes_of(rows, kind).values()
-    assert _same(found, dequantize(rows, kind))
-    assert _same(found, gguf.dequantize(rows, kind))
+    assert same_bits(found, dequantize(rows, kind))
+    assert same_bits(found, gguf.dequantize(rows, kind))
 
 
 def _zeros(name: str, scale: np.float16, block: Any) -> Any:
@@ -105,16 +102,16 @@ def test_every_matrix_is_the_one_that_is_read(tmp_path: Path, kind: str) -> None
     _, weights = load_weights(tmp_path / "model.gguf")
     codes = load_codes(tmp_path / "model.gguf")
     assert codes is not None
-    assert _same(codes.output.values(), weights.output)
+    assert same_bits(codes.output.values(), weights.output)
     assert codes.embed is not None
-    assert _same(codes.embed, weights.embed)
-    assert _same(codes.final_norm, weights.final_norm)
-    assert _same(codes.inv_freq, weights.inv_freq)
+    assert same_bits(codes.embed, weights.embed)
+    assert same_bits(codes.final_norm, weights.final_norm)
+    assert same_bits(codes.inv_freq, weights.inv_freq)
     for layer, coded in zip(weights.layers, codes.layers, strict=True):
         assert coded.matrices.keys() == set(MATRICES)
-        assert all(_same(coded.matrices[name].values(), getattr(layer, name)) for name in MATRICES)
+        assert all(same_bits(coded.matrices[name].values(), getattr(layer, name)) for name in MATRICES)
         assert coded.vectors.keys() == layer.vectors().keys()
-        assert all(_same(coded.vectors[name], array) for name, array in layer.vectors().items())
+        assert all(same_bits(coded.vectors[name], array) for name, array in layer.vectors().items())
 
 
 @pytest.fixture(params=[False, True], ids=["a head of its own", "tied"])
@@ -164,7 +161,7 @@ def _all_tokens_alike(path: Path, monkeypatch: pytest.MonkeyPatch, tokens: Any) 
     assert coded.packed.array("embed") is None
     plain = load_written_out(path, monkeypatch, pages=20)
     pack = Pack.of([Span(0, np.array(tokens, np.int32), 0, np.arange(20, dtype=np.int32), len(tokens))])
-    assert _same(coded.forward(pack).copy(), plain.forward(pack).copy())
+    assert same_bits(coded.forward(pack).copy(), plain.forward(pack).copy())
 
 
 def test_a_tied_embedding_is_read_from_the_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,4 +208,4 @@ def test_every_logit_has_the_same_bits_as_with_the_numbers_written_out(both: tup
     assert coded.packed.form == "codes"
     for counts in (*([n] for n in range(1, 14)), [1] * 9, [40, 1, 7], [130, 129, 65]):
         for pack in _packs(counts):
-            assert _same(coded.forward(pack).copy(), plain.forward(pack).copy()), counts
+            assert same_bits(coded.forward(pack).copy(), plain.forward(pack).copy()), counts
