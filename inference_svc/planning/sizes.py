@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inference_svc.backends.native.layout import GROUP_BYTES, section_bytes
 from inference_svc.backends.native.packing import GROUP, form_of
 from inference_svc.backends.native.variants import Variant
 from inference_svc.models import ModelConfig
@@ -28,29 +29,8 @@ def native_weights(config: ModelConfig, precision: str, variant: Variant, coded:
     Args:
         coded: The file's matrices have codes, which float32 keeps.
     """
-    form = form_of(precision, coded)
-    hidden, middle = config.hidden, config.intermediate
-    shapes = (
-        (config.q_width + 2 * config.kv_width, hidden),
-        (hidden, config.q_width),
-        (2 * middle, hidden),
-        (hidden, middle),
-    )
-    matrices = sum(_packed(out, depth, form, variant) for out, depth in shapes)
-    vectors = 4 * (_count(layer_shapes(config)) - sum(out * depth for out, depth in shapes))
-    embed = 0 if form == "codes" and config.tied else config.vocab * hidden * (4 if precision == "fp32" else 2)
-    return config.layers * (matrices + vectors) + embed + _packed(config.vocab, hidden, form, variant) + 4 * hidden
-
-
-_GROUP_BYTES = {"int8": GROUP + 2, "codes": GROUP + 8}
-"""Of one column: a bfloat16 scale, or scale and minimum as float32."""
-
-
-def _packed(out: int, depth: int, form: str, variant: Variant) -> int:
-    columns = -(-out // variant.block) * variant.block
-    if form in _GROUP_BYTES:
-        return columns * (depth // GROUP) * _GROUP_BYTES[form]
-    return columns * depth * VALUE_BYTES[form]
+    sections = section_bytes(config, form_of(precision, coded), variant)
+    return sum(size for name, size in sections if name != "inv_freq")
 
 
 def packing_work(config: ModelConfig, precision: str, coded: bool = False) -> int:
@@ -64,7 +44,7 @@ def packing_work(config: ModelConfig, precision: str, coded: bool = False) -> in
     if form_of(precision, coded) == "codes":
         head, joined = hidden * config.vocab, 2 * hidden * config.intermediate
         block = _count({name: shape for name, shape in layer_shapes(config).items() if name in MATRICES})
-        return max(3 * head, head + block + 2 * joined) // GROUP * _GROUP_BYTES["codes"]
+        return max(3 * head, head + block + 2 * joined) // GROUP * GROUP_BYTES["codes"]
     if precision == "fp32":
         return unpacked_bytes(config) - 4 * hidden * config.vocab
     largest = 4 * hidden * max(config.vocab, 2 * config.intermediate)

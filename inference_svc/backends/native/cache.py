@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO
 
+_log = logging.getLogger(__name__)
+
+_NOWHERE = Path(os.devnull) / "kev"
+"""Nothing can be made there."""
+
 
 def cache_dir() -> Path:
-    """Where caches live: ``KEV_CACHE_DIR``, else ``kev`` in the user's cache directory."""
+    """Where caches live: ``KEV_CACHE_DIR``, else ``kev`` in the user's cache directory.
+
+    Where that cannot be told (``~nobody/cache``, no home directory) it is a place that cannot be written.
+    """
     named = os.environ.get("KEV_CACHE_DIR")
-    if named:
-        return Path(named).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kev"
+    try:
+        if named:
+            return Path(named).expanduser()
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kev"
+    except RuntimeError as error:
+        _warn_once(named or "~/.cache", str(error))
+        return _NOWHERE
+
+
+@cache
+def _warn_once(place: str, reason: str) -> None:
+    _log.warning("native: nothing is cached, for there is no %s (KEV_CACHE_DIR names another): %s", place, reason)
 
 
 @contextmanager
@@ -27,9 +46,13 @@ def locked(target: Path) -> Iterator[None]:
         OSError: the directory cannot be made or written.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    with (target.parent / f"{target.name}.lock").open("w") as lock:
+    # Not O_WRONLY, which waits where somebody put a pipe.
+    lock = os.open(target.parent / f"{target.name}.lock", os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(lock)
 
 
 def publish(target: Path, write: Callable[[IO[bytes]], None]) -> None:

@@ -1,34 +1,26 @@
 """A packed model: one block of memory, mapped from the cache or made now.
 
 The file is mapped read-only, so a second worker on the machine shares its
-memory, and a start costs what the first forward reads.
+memory. A start reads all of it once, to see that it is as it was written; the
+first forward then finds it in memory.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import mmap
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
-
-import numpy as np
 
 from inference_svc.backends.native.cache import cache_dir, locked, publish
-from inference_svc.backends.native.packing import FORMAT, Array, coded_sections, form_of, sections
+from inference_svc.backends.native.layout import Layout, layout
+from inference_svc.backends.native.leftovers import remove_leftovers
+from inference_svc.backends.native.packed_file import Unfit, in_memory, mapped, write
+from inference_svc.backends.native.packing import FORMAT, Array, check_shape, coded_sections, form_of, sections
 from inference_svc.backends.native.variants import Variant
-from inference_svc.models import ModelConfig, RopeScaling, digest, load_codes, load_weights
+from inference_svc.models import ModelConfig, digest, has_codes, inspect, load_codes, load_weights
 
 _log = logging.getLogger(__name__)
-
-_MAGIC = b"KEVPACK1"
-_ALIGN = 64
-_HEAD = 16
-
-
-class _Sink(Protocol):
-    def write(self, data: Any, /) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,97 +55,55 @@ class PackedModel:
 def open_packed(model: str | Path, precision: str, variant: Variant) -> PackedModel:
     """The packed model, from the cache where it is there, else packed now and kept if the cache can be written.
 
+    A file of the cache that is not exactly what was written is packed anew, with a warning.
+
     Raises:
         ModelError: there is no model at that path, or it is not one that is served.
+        NativeUnavailable: a model of a shape that the kernels do not have.
     """
-    path = cache_dir() / "weights" / f"{digest(model)[:32]}-{precision}-{variant.name}-{FORMAT}.kev"
-    found = _map(path, precision)
+    config, _ = inspect(model)
+    check_shape(config, precision)
+    form = form_of(precision, coded=precision == "fp32" and has_codes(model))
+    plan = layout(config, form, variant)
+    memory = _memory(place_of(model, precision, variant), plan, lambda: _pack(model, form, variant))
+    return PackedModel(config, form, memory, plan.offsets)
+
+
+def place_of(model: str | Path, precision: str, variant: Variant) -> Path:
+    """The cache's file for a model, named after all that its content follows from."""
+    return cache_dir() / "weights" / f"{digest(model)[:32]}-{precision}-{variant.name}-{FORMAT}.kev"
+
+
+def _memory(path: Path, plan: Layout, pack: Callable[[], dict[str, Array]]) -> Array:
+    found = _usable(path, plan)
     if found is not None:
         return found
-    made = _pack(model, precision, variant)
+    arrays = pack()
     try:
         with locked(path):
-            if (found := _map(path, precision)) is None:
-                publish(path, lambda stream: _write(stream, made))
-                found = _map(path, precision)
+            # Another process may have made it meanwhile. If not, the reason is known.
+            if (found := _usable(path, plan, logging.DEBUG)) is None:
+                remove_leftovers(path)
+                publish(path, lambda stream: write(stream, path.name, plan, arrays))
+                found = _usable(path, plan)
     except OSError as error:
         _log.info("native: packed weights are not cached in %s: %s", path.parent, error)
-    return found or _in_memory(made)
+    return in_memory(plan, arrays) if found is None else found
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    config: ModelConfig
-    form: str
-    arrays: dict[str, Array]
-
-
-def _pack(model: str | Path, precision: str, variant: Variant) -> _Made:
-    codes = load_codes(model) if precision == "fp32" else None
-    if codes is not None:
-        return _Made(codes.config, form_of(precision, coded=True), dict(coded_sections(codes, variant)))
-    config, weights = load_weights(model)
-    return _Made(config, form_of(precision, coded=False), dict(sections(config, weights, precision, variant)))
-
-
-def _table(arrays: dict[str, Array]) -> tuple[dict[str, tuple[int, int]], int]:
-    """Offsets from the start of the data, each on a cache line, and the length of it all."""
-    offsets, end = {}, 0
-    for name, array in arrays.items():
-        offsets[name] = (end, array.nbytes)
-        end += -(-array.nbytes // _ALIGN) * _ALIGN
-    return offsets, end
-
-
-def _write(stream: _Sink, made: _Made) -> None:
-    """Magic, length of the header, header (JSON, padded to a cache line), arrays."""
-    offsets, end = _table(made.arrays)
-    head = {"config": asdict(made.config), "form": made.form, "offsets": offsets, "bytes": end}
-    header = json.dumps(head).encode()
-    header += b" " * (-(_HEAD + len(header)) % _ALIGN)
-    stream.write(_MAGIC + len(header).to_bytes(8, "little") + header)
-    for array in made.arrays.values():
-        stream.write(np.ascontiguousarray(array).data)
-        stream.write(b"\0" * (-array.nbytes % _ALIGN))
-
-
-def _map(path: Path, precision: str) -> PackedModel | None:
+def _usable(path: Path, plan: Layout, level: int = logging.WARNING) -> Array | None:
     try:
-        with path.open("rb") as stream:
-            found = _read(stream)
-        if found.form not in {form_of(precision, coded) for coded in (False, True)}:
-            raise ValueError("a packed model of another precision")
-        return found
-    except (OSError, ValueError, KeyError, TypeError):
+        return mapped(path, plan)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, Unfit) as reason:
+        _log.log(level, "native: the packed weights %s are not used, and packed anew: %s", path, reason)
         return None
 
 
-def _read(stream: IO[bytes]) -> PackedModel:
-    start = stream.read(_HEAD)
-    if start[:8] != _MAGIC:
-        raise ValueError("not a packed model")
-    length = int.from_bytes(start[8:], "little")
-    header = json.loads(stream.read(length))
-    data = _HEAD + length
-    memory = np.frombuffer(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
-    if len(memory) != data + header["bytes"]:
-        raise ValueError("a packed model of the wrong length")
-    offsets = {name: (start, size) for name, (start, size) in header["offsets"].items()}
-    return PackedModel(_config(header["config"]), header["form"], memory[data:], offsets)
-
-
-def _config(values: dict[str, Any]) -> ModelConfig:
-    if set(values) != {field.name for field in fields(ModelConfig)}:
-        raise ValueError("a packed model of another version")
-    scaling = values.pop("rope_scaling")
-    eos = tuple(values.pop("eos_ids"))
-    return ModelConfig(**values, eos_ids=eos, rope_scaling=RopeScaling(**scaling) if scaling else None)
-
-
-def _in_memory(made: _Made) -> PackedModel:
-    offsets, end = _table(made.arrays)
-    memory = np.frombuffer(mmap.mmap(-1, end), np.uint8)
-    for name, array in made.arrays.items():
-        start, size = offsets[name]
-        memory[start : start + size] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    return PackedModel(made.config, made.form, memory, offsets)
+def _pack(model: str | Path, form: str, variant: Variant) -> dict[str, Array]:
+    codes = load_codes(model) if form == "codes" else None
+    if codes is not None:
+        return dict(coded_sections(codes, variant))
+    config, weights = load_weights(model)
+    return dict(sections(config, weights, form, variant))

@@ -27,8 +27,8 @@ GROUP = 32
 
 _MOST_SHARE = 64
 
-FORMAT = 2
-"""Version of the packed layout; part of the cache's key."""
+FORMAT = 3
+"""Version of the packed arrays, their layout and their file; part of the file's name."""
 
 
 def to_bf16(x: Float32Array) -> npt.NDArray[np.uint16]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import transformers
 from gguf_lab import write
 from inference_models import SIZES, random_model
 
+from inference_svc.backends.native import packed
+from inference_svc.backends.native.variants import Variant
 from inference_svc.backends.reference import ReferenceBackend
 
 Save = Callable[..., Path]
@@ -66,3 +69,19 @@ def _quiet_and_single_threaded() -> None:
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _the_users_cache_keeps_no_tiny_weights(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Only kernels and the default model are worth it. A test that names a cache of its own gets that."""
+    own, made_here, usual = tmp_path_factory.mktemp("weights"), tmp_path_factory.getbasetemp(), packed.place_of
+    users = os.environ.get("KEV_CACHE_DIR")
+
+    def place_of(model: str | Path, precision: str, variant: Variant) -> Path:
+        place = usual(model, precision, variant)
+        divert = Path(model).is_relative_to(made_here) and os.environ.get("KEV_CACHE_DIR") == users
+        return own / place.name if divert else place
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packed, "place_of", place_of)
+        yield

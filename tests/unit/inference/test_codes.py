@@ -132,7 +132,6 @@ def test_packed_codes_are_counted_to_the_byte(some_file: Path, variant: Variant)
 def test_they_are_packed_one_matrix_at_a_time(some_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No matrix is ever written out as numbers; what is read at a time is counted."""
     monkeypatch.setattr(packed, "load_weights", None)
-    monkeypatch.setattr(packed, "cache_dir", lambda: some_file.parent)
     codes = load_codes(some_file)
     assert codes is not None
 
@@ -143,16 +142,6 @@ def test_they_are_packed_one_matrix_at_a_time(some_file: Path, monkeypatch: pyte
     largest = size(codes.output, *block.values(), *[block["gate"], block["up"]] * 2)
     assert sizes.packing_work(codes.config, "fp32", coded=True) == pytest.approx(largest, rel=0.01)
     assert packed.open_packed(some_file, "fp32", choose()).form == "codes"
-
-
-def test_a_packed_file_of_another_form_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path / "model.gguf", "Q4_1")
-    monkeypatch.setattr(packed, "cache_dir", lambda: tmp_path)
-    for wrong in (b"int8 ", b"nothi"):
-        packed.open_packed(tmp_path / "model.gguf", "fp32", choose())
-        (made,) = (tmp_path / "weights").glob("*.kev")
-        made.write_bytes(made.read_bytes().replace(b'"form": "codes"', b'"form": "' + wrong + b'"', 1))
-        assert packed.open_packed(tmp_path / "model.gguf", "fp32", choose()).form == "codes"
 
 
 def _all_tokens_alike(path: Path, monkeypatch: pytest.MonkeyPatch, tokens: Any) -> None:

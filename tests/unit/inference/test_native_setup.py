@@ -15,8 +15,7 @@ from inference_models import tokens_of
 from native_support import load, score
 
 from inference_svc.backends.native import NativeBackend, NativeUnavailable, build
-from inference_svc.backends.native.cache import cache_dir, publish
-from inference_svc.backends.native.packed import open_packed
+from inference_svc.backends.native.cache import _warn_once, cache_dir, locked, publish
 from inference_svc.backends.native.variants import VARIANTS, by_name, choose, processor_features
 from inference_svc.rows import Pack, Span
 
@@ -138,7 +137,7 @@ def _fake_build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str) ->
     return build.library(by_name("avx2"))
 
 
-# ---- packed weights
+# ---- the cache
 
 
 def test_the_cache_is_where_the_deployment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -149,43 +148,30 @@ def test_the_cache_is_where_the_deployment_says(monkeypatch: pytest.MonkeyPatch,
     assert cache_dir() == tmp_path / "own"
 
 
-def test_packed_weights_are_kept_and_mapped(
-    save_tiny: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("place", ["~no-such-user/cache", "~/cache", ""])
+def test_a_cache_that_cannot_be_told_is_one_that_cannot_be_written(
+    place: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("KEV_CACHE_DIR", str(tmp_path))
-    model, variant = save_tiny("qwen3"), by_name("avx2")
-    first = open_packed(model, "int8", variant)
-    [file] = (tmp_path / "weights").glob("*.kev")
-    stamp = file.stat().st_mtime_ns
-    second = open_packed(model, "int8", variant)
-    assert file.stat().st_mtime_ns == stamp
-    assert second.config == first.config
-    assert np.array_equal(second.memory, first.memory)
-    assert not second.memory.flags.writeable
+    def homeless(path: str) -> str:
+        return path  # what the system answers for an unknown user, and where there is no home
+
+    _warn_once.cache_clear()
+    monkeypatch.setattr("os.path.expanduser", homeless)
+    monkeypatch.setenv("KEV_CACHE_DIR", place)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        with pytest.raises(OSError, match="Not a directory"), locked(cache_dir() / "weights" / "file"):
+            pass
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert (place or "~/.cache") in caplog.text
+    assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[:-64], lambda data: b"KEVPACK9" + data[8:], lambda data: b""])
-def test_a_damaged_file_is_packed_anew(
-    save_tiny: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, damage: Callable[[bytes], bytes]
-) -> None:
-    monkeypatch.setenv("KEV_CACHE_DIR", str(tmp_path))
-    whole = open_packed(save_tiny("llama"), "bf16", by_name("avx2"))
-    [file] = (tmp_path / "weights").glob("*.kev")
-    data = file.read_bytes()
-    file.unlink()
-    file.write_bytes(damage(data))
-    assert np.array_equal(open_packed(save_tiny("llama"), "bf16", by_name("avx2")).memory, whole.memory)
-    assert file.read_bytes() == data
-
-
-def test_weights_are_packed_in_memory_where_the_cache_cannot_be_written(
-    save_tiny: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    cached = open_packed(save_tiny("qwen2"), "bf16", by_name("avx2"))
-    blocked = tmp_path / "blocked"
-    blocked.write_text("")
-    monkeypatch.setenv("KEV_CACHE_DIR", str(blocked))
-    assert np.array_equal(open_packed(save_tiny("qwen2"), "bf16", by_name("avx2")).memory, cached.memory)
+def test_a_pipe_in_the_place_of_a_lock_stops_nobody(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "file.lock")
+    with locked(tmp_path / "file"):
+        pass
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
