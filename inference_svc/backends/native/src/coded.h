@@ -21,6 +21,7 @@ namespace kev {
 // A group of a block: BLOCK scales and BLOCK minima as float32, then 32 times
 // BLOCK codes.
 struct Coded {
+  static constexpr int DIRECT_ROWS = TILE + 4;        // up to so many, decoding again for a second tile costs less than writing out
   static constexpr int PART_ROWS = 48;                // beyond so many rows parts are long
   static constexpr int PART = 3072 / BLOCK / GROUP;   // groups of a part: 12 KiB of numbers
   static constexpr int LONG_PART = 1344 / GROUP;      // so long are rows of which more than 48 are in cache
@@ -68,11 +69,14 @@ static void decoded_tile(const Operand& a, int row, const Matrix& m, int block, 
       ahead.fetch();
 #pragma GCC unroll 4
       for (int k = 0; k < 4; k++, x++) {
+        vf w[NV];
 #pragma GCC unroll 4
-        for (int v = 0; v < NV; v++) {
-          const vf w = decode[v].weights(codes[v / VB] + (4 * i + k) * BLOCK + v % VB * W);
+        for (int v = 0; v < NV; v++) w[v] = decode[v].weights(codes[v / VB] + (4 * i + k) * BLOCK + v % VB * W);
 #pragma GCC unroll 16
-          for (int r = 0; r < R; r++) fma_into(acc.v[r][v], set1(x[r * xs]), w);
+        for (int r = 0; r < R; r++) {
+          const vf xr = set1(x[r * xs]);
+#pragma GCC unroll 16
+          for (int v = 0; v < NV; v++) fma_into(acc.v[r][v], xr, w[v]);
         }
       }
     }
@@ -145,6 +149,18 @@ static inline void coded_block(const Operand& a, int from, int rows, const Matri
   }
 }
 
+// Up to DIRECT_ROWS rows of a block or two, straight from the codes.
+static inline void direct_block(const Operand& a, int from, int rows, const Matrix& m, int block, int blocks,
+                                const uint8_t* next, float* out) {
+  const int tiles = (rows + TILE - 1) / TILE;
+  const long share = blocks * m.block_bytes / tiles;
+  for (int t = 0; t < tiles; t++) {
+    const int r0 = long(rows) * t / tiles, r1 = long(rows) * (t + 1) / tiles;
+    const Ahead ahead{next + t * share, share / (m.depth / 4)};
+    decoded_tile_of(r1 - r0, blocks, CODED_TILES)(a, from + r0, m, block, ahead, out + r0 * BLOCK);
+  }
+}
+
 template <class Done>
 static void linear_part(Coded, const Matrix& m, const Operand& a, int from, int to, int first, int last,
                         const uint8_t* beyond, const Done& done) {
@@ -154,11 +170,10 @@ static void linear_part(Coded, const Matrix& m, const Operand& a, int from, int 
   for (int block = first; block < last; block += step) {
     step = rows == 1 ? std::min(2, last - block) : 1;
     const uint8_t* next = block + step < last ? m.block(block + step) : beyond;
-    const Ahead ahead{next, step * m.block_bytes / (m.depth / 4)};
-    if (rows > TILE)
+    if (rows > Coded::DIRECT_ROWS)
       coded_block(a, from, rows, m, block, next, out);
     else
-      decoded_tile_of(rows, step, CODED_TILES)(a, from, m, block, ahead, out);
+      direct_block(a, from, rows, m, block, step, next, out);
     for (int r = 0; r < rows; r++)
       for (int b = 0; b < step; b++) done(from + r, block + b, out + (r * step + b) * BLOCK);
   }
