@@ -87,7 +87,7 @@ def _measure(args: argparse.Namespace, precision: str) -> list[dict[str, object]
             peaks[size] = memory_mib("VmHWM")
             floors[size].append(job_floor(backend, roofs[-1], runs[size][-1].packs))
             wide_floors[size].append(job_floor(backend, roofs[-1], runs[size][-1].packs, wide=True))
-    best = Roofs(max(roof.bandwidth for roof in roofs), max(roof.operations for roof in roofs))
+    best = Roofs(*(max(getattr(roof, field) for roof in roofs) for field in Roofs.__slots__))
     kv_mib = {size: Job.pages(work.first(size)) * backend.kv_bytes_per_page / 2**20 for size in sizes}
     rows: list[dict[str, object]] = []
     for size in sizes:

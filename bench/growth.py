@@ -105,10 +105,13 @@ def _pack(count: int, context: int) -> Pack:
 
 def _floor(backend: NativeBackend, roofs: Roofs, count: int, context: int) -> float:
     config = backend.packed.config
-    weights = body_weights(config) + config.hidden * config.vocab
+    body, head = body_weights(config), config.hidden * config.vocab
     kv_bytes = count * context * backend.kv_bytes_per_page / 16
     attention = 4.0 * count * context * config.layers * config.q_width
-    return roofs.floor(weight_bytes(backend) + kv_bytes, 2.0 * count * weights + attention)
+    used = weight_bytes(backend) + kv_bytes
+    if backend.packed.form == "nibbles":
+        return roofs.floor(used, 2.0 * count * head + attention, 2.0 * count * body)
+    return roofs.floor(used, 2.0 * count * (body + head) + attention)
 
 
 class _Decoding:

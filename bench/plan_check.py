@@ -136,7 +136,7 @@ def _measure(case: dict[str, Any]) -> dict[str, float]:
     variant = choose() if case["backend"] == "native" else None
     wish = Wish(
         channels=case["channels"], context=case["context"], prefix=0, precision=case["precision"], rows=case["rows"],
-        parallel=case["channels"], threads=2, unified=True, coded=has_codes(case["path"]),
+        parallel=case["channels"], threads=2, unified=True, coded=has_codes(case["path"], case["precision"]),
     )  # fmt: skip
     planned = plan(inspect(case["path"])[0], wish, variant, 1 << 40, _size(case["path"]))
     reset_peak()

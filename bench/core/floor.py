@@ -1,8 +1,9 @@
 """How fast a job could be at best: every forward reads all weights once and does all multiplications.
 
-Weights count as they are stored. float32 whose file is quantised is stored in
-fewer bytes than its numbers have: ``wide`` counts it as written out, which is
-what float32 needs in general, and no floor for such a file.
+Weights count as they are stored. Where the codes of a quantised file are kept they
+are fewer bytes than the precision's own numbers: ``wide`` counts those, float32 as
+written out and int8 in groups of its own, which is what the precision needs in
+general, and no floor for such a file.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ def body_weights(config: ModelConfig) -> int:
 def weight_bytes(backend: NativeBackend, wide: bool = False) -> float:
     """Bytes of all weights that a forward multiplies with."""
     config = backend.packed.config
-    if wide and backend.precision == "fp32":
-        return 4.0 * (body_weights(config) + config.hidden * config.vocab)
+    each = {"codes": 4.0, "nibbles": 34 / 32}.get(backend.packed.form)
+    if wide and each:
+        return each * (body_weights(config) + config.hidden * config.vocab)
     return float(backend.packed.weight_bytes)
 
 
@@ -35,13 +37,15 @@ def job_floor(backend: NativeBackend, roofs: Roofs, packs: Iterable[tuple[int, i
         backend: Tells the weights' bytes.
         roofs: Measured in the same run.
         packs: Rows and wanted rows of each forward.
-        wide: float32 counts as written out.
+        wide: Codes count as the precision's own numbers.
     """
     config = backend.packed.config
     body, head = body_weights(config), config.hidden * config.vocab
     per_weight = weight_bytes(backend, wide) / (body + head)
+    nibbles = backend.packed.form == "nibbles" and not wide
     seconds = 0.0
     for rows, wanted in packs:
         used = (body + (head if wanted else 0)) * per_weight
-        seconds += roofs.floor(used, 2.0 * (rows * body + wanted * head))
+        blocks, last = 2.0 * rows * body, 2.0 * wanted * head
+        seconds += roofs.floor(used, last, blocks) if nibbles else roofs.floor(used, last + blocks)
     return seconds

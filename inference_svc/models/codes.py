@@ -40,6 +40,11 @@ class Codes:
     minimum: Float32Array
     code: Int8Array
 
+    def from_zero(self) -> Codes:
+        """The same matrix with codes from 0 on. Only where all types are ``NIBBLES``: then the minima are exact."""
+        below = (self.code.min(axis=1, keepdims=True) < 0).astype(np.int8) * np.int8(8)
+        return Codes(self.scale, self.minimum - below.astype(np.float32) * self.scale, self.code + below)
+
     def values(self) -> Float32Array:
         """The matrix, float32 ``[out, in]``."""
         grouped = self.code.reshape(*self.scale.shape, GROUP).astype(np.float32)
@@ -65,17 +70,17 @@ class LayerCodes:
 
 @dataclass(frozen=True, slots=True)
 class ModelCodes:
-    """What ``Weights`` has, with the matrices as they are stored.
+    """What ``Weights`` has, with the matrices of the blocks as they are stored.
 
     Attributes:
-        output: The head's matrix, tied or not.
+        output: The head's matrix, tied or not: as it is stored, or for int8 as numbers.
         embed: ``[vocab, hidden]``, None where it is the head's matrix.
         layers: The blocks, first to last; each is read when it is asked for, once.
         final_norm, inv_freq: As in ``Weights``.
     """
 
     config: ModelConfig
-    output: Codes
+    output: Codes | Float32Array
     embed: Float32Array | None
     layers: Iterator[LayerCodes]
     final_norm: Float32Array
@@ -141,3 +146,6 @@ _READERS: dict[str, Callable[[Bytes], _Parts]] = {
 
 CODED = frozenset(_READERS)
 """Types of tensors that have codes."""
+
+NIBBLES = frozenset({"Q4_0", "Q4_1"})
+"""Those whose codes have four bits."""

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from inference_svc.models.codes import Codes, LayerCodes, ModelCodes
+from inference_svc.models.codes import CODED, NIBBLES, Codes, LayerCodes, ModelCodes
 from inference_svc.models.config import ModelConfig, RopeScaling
 from inference_svc.models.errors import ModelError
 from inference_svc.models.gguf_file import GgufFile
@@ -69,8 +69,8 @@ def load_gguf(path: Path) -> tuple[ModelConfig, Weights]:
     )
 
 
-def gguf_codes(path: Path) -> ModelCodes | None:
-    """What ``load_gguf`` reads, with the matrices as they are stored; None unless all of them have codes.
+def gguf_codes(path: Path, precision: str) -> ModelCodes | None:
+    """What ``load_gguf`` reads, with the matrices as they are stored; None unless the file has codes for a precision.
 
     Raises:
         ModelError: as ``load_gguf`` would.
@@ -78,11 +78,12 @@ def gguf_codes(path: Path) -> ModelCodes | None:
     file = GgufFile(path)
     config = _config(file)
     _check(file, config)
-    if not _has_codes(file, config):
+    if not _has_codes(file, config, precision):
         return None
+    output = _output(config)
     return ModelCodes(
         config=config,
-        output=file.codes(_output(config)),
+        output=file.codes(output) if precision == "fp32" else file.tensor(output),
         embed=None if config.tied else file.tensor(_TOP["embed"]),
         layers=(_layer_codes(file, config, index) for index in range(config.layers)),
         final_norm=file.tensor(_TOP["final_norm"]),
@@ -90,15 +91,17 @@ def gguf_codes(path: Path) -> ModelCodes | None:
     )
 
 
-def has_gguf_codes(path: Path) -> bool:
+def has_gguf_codes(path: Path, precision: str) -> bool:
     """Whether ``gguf_codes`` finds any; no tensor is read."""
     file = GgufFile(path)
-    return _has_codes(file, _config(file))
+    return _has_codes(file, _config(file), precision)
 
 
-def _has_codes(file: GgufFile, config: ModelConfig) -> bool:
+def _has_codes(file: GgufFile, config: ModelConfig, precision: str) -> bool:
     names = [f"blk.{index}.{_LAYER[field]}" for index in range(config.layers) for field in MATRICES]
-    return all(file.has_codes(name) for name in (*names, _output(config)))
+    if precision == "fp32":
+        return all(file.kind(name) in CODED for name in (*names, _output(config)))
+    return precision == "int8" and all(file.kind(name) in NIBBLES for name in names)
 
 
 def _output(config: ModelConfig) -> str:

@@ -13,7 +13,7 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
-from inference_svc.models.codes import CODED, Codes, codes_of
+from inference_svc.models.codes import Codes, codes_of
 from inference_svc.models.dequant import dequantize, readable
 from inference_svc.models.errors import ModelError
 from inference_svc.models.weights import check_shape
@@ -72,12 +72,16 @@ class GgufFile:
             raise ModelError(f"tensor {name}: quantisation {stored.kind.name} is not supported") from None
         return values.reshape(stored.shape)
 
-    def has_codes(self, name: str) -> bool:
-        """Whether a tensor's type is one of those that ``codes`` reads."""
-        return self._stored(name).kind.name in CODED
+    def kind(self, name: str) -> str:
+        """The name of a tensor's type.
+
+        Raises:
+            ModelError: no such tensor.
+        """
+        return str(self._stored(name).kind.name)
 
     def codes(self, name: str) -> Codes:
-        """One matrix as it is stored. Only where ``has_codes``."""
+        """One matrix as it is stored. Only where its ``kind`` is in ``codes.CODED``."""
         stored = self._stored(name)
         return codes_of(self._rows(stored), stored.kind)
 

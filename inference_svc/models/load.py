@@ -26,27 +26,32 @@ def load_weights(path: str | Path) -> tuple[ModelConfig, Weights]:
     return load_directory(found) if found.is_dir() else load_gguf(found)
 
 
-def load_codes(path: str | Path) -> ModelCodes | None:
+def load_codes(path: str | Path, precision: str) -> ModelCodes | None:
     """The same numbers as ``load_weights`` gives, the matrices as their file stores them.
 
+    Args:
+        path: As for ``load_weights``.
+        precision: ``fp32`` takes every type that has codes, for all matrices; ``int8`` takes
+            codes of four bits, for those of the blocks. Others take none.
+
     Returns:
-        None where a matrix is stored as plain numbers, or in a type that has no codes.
+        None where a matrix is stored as plain numbers, or in a type that the precision does not take.
 
     Raises:
         ModelError: as ``load_weights`` would.
     """
     found = _found(path)
-    return None if found.is_dir() else gguf_codes(found)
+    return None if found.is_dir() else gguf_codes(found, precision)
 
 
-def has_codes(path: str | Path) -> bool:
+def has_codes(path: str | Path, precision: str) -> bool:
     """Whether ``load_codes`` finds any; no tensor is read.
 
     Raises:
         ModelError: as ``load_weights`` would.
     """
     found = _found(path)
-    return not found.is_dir() and has_gguf_codes(found)
+    return not found.is_dir() and has_gguf_codes(found, precision)
 
 
 def inspect(path: str | Path) -> tuple[ModelConfig, Counter[str]]:

@@ -38,7 +38,7 @@ class Wish:
         pages: Pages of the KV store, 0 to size it as the worker does.
         device: ``cpu`` or ``cuda``.
         copies: Each channel gets a copy of the prefix, as ``split`` and ``unified`` do.
-        coded: The model's file has codes (``models.has_codes``), which ``fp32`` keeps.
+        coded: The model's file has codes for this precision (``models.has_codes``), which are kept.
     """
 
     channels: int

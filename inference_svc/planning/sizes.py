@@ -27,7 +27,7 @@ def native_weights(config: ModelConfig, precision: str, variant: Variant, coded:
     """Packed for the kernels: columns in whole blocks; embedding and head apart even where tied, except for codes.
 
     Args:
-        coded: The file's matrices have codes, which float32 keeps.
+        coded: The file has codes for this precision, which are kept.
     """
     sections = section_bytes(config, form_of(precision, coded), variant)
     return sum(size for name, size in sections if name != "inv_freq")
@@ -38,9 +38,12 @@ def packing_work(config: ModelConfig, precision: str, coded: bool = False) -> in
 
     The checkpoint as float32, and what is in between while the largest matrix is packed; the embedding of fp32 is
     used as it was read. Codes are read a block at a time: the head's stay to the end, and what is packed lies there
-    three times, as it is read, joined or padded, and in the order of blocks.
+    three times, as it is read, joined or padded, and in the order of blocks. Beside nibbles lie embedding and head
+    as float32.
     """
     hidden = config.hidden
+    if form_of(precision, coded) == "nibbles":
+        return 4 * hidden * config.vocab * (2 if config.tied else 3)
     if form_of(precision, coded) == "codes":
         head, joined = hidden * config.vocab, 2 * hidden * config.intermediate
         block = _count({name: shape for name, shape in layer_shapes(config).items() if name in MATRICES})

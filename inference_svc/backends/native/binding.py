@@ -9,8 +9,8 @@ from typing import Any
 from inference_svc.backends.native.errors import NativeUnavailable
 
 PRECISIONS = {"fp32": 0, "bf16": 1, "int8": 2}
-FORMS = {**PRECISIONS, "codes": 3}
-"""How matrices are packed: as the precision says, or float32 as the codes of its file."""
+FORMS = {**PRECISIONS, "codes": 3, "nibbles": 4}
+"""How matrices are packed: as the precision says, or float32 and int8 as the codes of their file."""
 
 
 def _pointers(names: str) -> list[tuple[str, Any]]:

@@ -17,11 +17,11 @@ from inference_svc.models import ModelConfig
 ALIGN = 64
 """Every array begins on a cache line."""
 
-GROUP_BYTES = {"int8": GROUP + 2, "codes": GROUP + 8}
-"""A group of one column: its numbers and a bfloat16 scale, or scale and minimum as float32."""
+GROUP_BYTES = {"int8": GROUP + 2, "codes": GROUP + 8, "nibbles": GROUP // 2 + 4}
+"""A group of one column: its numbers, and a bfloat16 scale, or scale and minimum (nibbles: in half precision)."""
 
 _NUMBER_BYTES = {"fp32": 4, "bf16": 2}
-_EMBED_BYTES = {"fp32": 4, "codes": 4, "bf16": 2, "int8": 2}
+_EMBED_BYTES = {"fp32": 4, "codes": 4, "bf16": 2, "int8": 2, "nibbles": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Layout:
 
 
 def layout(config: ModelConfig, form: str, variant: Variant) -> Layout:
-    """The layout of a model in a form (``fp32``, ``bf16``, ``int8`` or ``codes``) for a variant's kernels."""
+    """The layout of a model for a variant's kernels. ``form``: ``fp32``, ``bf16``, ``int8``, ``codes``, ``nibbles``."""
     offsets, end = {}, 0
     for name, size in section_bytes(config, form, variant):
         offsets[name] = (end, size)
@@ -54,7 +54,7 @@ def padded(size: int) -> int:
 def section_bytes(config: ModelConfig, form: str, variant: Variant) -> Iterator[tuple[str, int]]:
     """Name and bytes of each array that ``packing`` yields, in its order. A tied embedding of codes is the head's."""
 
-    def matrix(out: int, depth: int) -> int:
+    def matrix(out: int, depth: int, form: str = form) -> int:
         columns = -(-out // variant.block) * variant.block
         if form in GROUP_BYTES:
             return columns * (depth // GROUP) * GROUP_BYTES[form]
@@ -63,7 +63,7 @@ def section_bytes(config: ModelConfig, form: str, variant: Variant) -> Iterator[
     hidden = config.hidden
     if not (form == "codes" and config.tied):
         yield "embed", config.vocab * hidden * _EMBED_BYTES[form]
-    yield "head", matrix(config.vocab, hidden)
+    yield "head", matrix(config.vocab, hidden, "int8" if form == "nibbles" else form)
     yield "final_norm", 4 * hidden
     yield "inv_freq", 4 * (config.head_dim // 2)
     for index in range(config.layers):

@@ -29,7 +29,7 @@ class PackedModel:
 
     Attributes:
         config: The decoder's sizes.
-        form: How the matrices are packed: ``fp32``, ``bf16``, ``int8`` or ``codes``.
+        form: How the matrices are packed: ``fp32``, ``bf16``, ``int8``, ``codes`` or ``nibbles``.
         memory: Everything, as bytes; keep it as long as the arrays are in use.
         offsets: Where each array starts in ``memory``, and its length, by name.
     """
@@ -63,9 +63,9 @@ def open_packed(model: str | Path, precision: str, variant: Variant) -> PackedMo
     """
     config, _ = inspect(model)
     check_shape(config, precision)
-    form = form_of(precision, coded=precision == "fp32" and has_codes(model))
+    form = form_of(precision, has_codes(model, precision))
     plan = layout(config, form, variant)
-    memory = _memory(place_of(model, precision, variant), plan, lambda: _pack(model, form, variant))
+    memory = _memory(place_of(model, precision, variant), plan, lambda: _pack(model, precision, form, variant))
     return PackedModel(config, form, memory, plan.offsets)
 
 
@@ -101,8 +101,8 @@ def _usable(path: Path, plan: Layout, level: int = logging.WARNING) -> Array | N
         return None
 
 
-def _pack(model: str | Path, form: str, variant: Variant) -> dict[str, Array]:
-    codes = load_codes(model) if form == "codes" else None
+def _pack(model: str | Path, precision: str, form: str, variant: Variant) -> dict[str, Array]:
+    codes = None if form == precision else load_codes(model, precision)
     if codes is not None:
         return dict(coded_sections(codes, variant))
     config, weights = load_weights(model)

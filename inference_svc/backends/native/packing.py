@@ -27,7 +27,7 @@ GROUP = 32
 
 _MOST_SHARE = 64
 
-FORMAT = 3
+FORMAT = 4
 """Version of the packed arrays, their layout and their file; part of the file's name."""
 
 
@@ -90,6 +90,37 @@ def pack_codes(codes: Codes, variant: Variant) -> Array:
     return np.concatenate(parts, axis=2)
 
 
+def pack_nibbles(codes: Codes, variant: Variant) -> Array:
+    """``[blocks, groups, bytes]``: each group's scales and minima (half precision), then its codes.
+
+    A byte holds a column's codes ``k`` (low half) and ``k + 4`` of eight neighbouring inputs.
+
+    Raises:
+        NativeUnavailable: a scale of Q4_0 is so large that eight times of it is no half-precision number.
+    """
+    codes = codes.from_zero()
+    scale, minimum = (
+        np.ascontiguousarray(_blocks(_exact_halves(array), variant.block).swapaxes(1, 2))
+        for array in (codes.scale, codes.minimum)
+    )
+    code = _blocks(codes.code, variant.block).view(np.uint8)
+    count, block, depth = code.shape
+    halves = code.reshape(count, block, depth // GROUP, GROUP // 8, 2, 4)
+    steps = (halves[..., 0, :] | halves[..., 1, :] << 4).transpose(0, 2, 3, 1, 4)
+    parts = [
+        np.ascontiguousarray(part).reshape(*scale.shape[:2], -1).view(np.uint8) for part in (scale, minimum, steps)
+    ]
+    return np.concatenate(parts, axis=2)
+
+
+def _exact_halves(values: Float32Array) -> npt.NDArray[np.float16]:
+    with np.errstate(over="ignore"):
+        halves = values.astype(np.float16)
+    if not np.array_equal(halves.astype(np.float32), values, equal_nan=True):
+        raise NativeUnavailable("native: a scale of this file's 4-bit weights is too large for int8; use bf16 or fp32")
+    return halves
+
+
 PACKERS: dict[str, Packer] = {"fp32": pack_fp32, "bf16": pack_bf16, "int8": pack_int8}
 
 
@@ -122,8 +153,8 @@ def check_shape(config: ModelConfig, precision: str) -> None:
 
 
 def form_of(precision: str, coded: bool) -> str:
-    """How the matrices are packed: as the precision says, but ``fp32`` as ``codes`` where the file has them."""
-    return "codes" if precision == "fp32" and coded else precision
+    """How the matrices are packed: as the precision says, or as the codes that the file has for it (``has_codes``)."""
+    return {"fp32": "codes", "int8": "nibbles"}[precision] if coded else precision
 
 
 def sections(config: ModelConfig, weights: Weights, precision: str, variant: Variant) -> Iterator[tuple[str, Array]]:
@@ -140,15 +171,25 @@ def sections(config: ModelConfig, weights: Weights, precision: str, variant: Var
 
 
 def coded_sections(codes: ModelCodes, variant: Variant) -> Iterator[tuple[str, Array]]:
-    """The same for float32 that keeps the codes of its file; a tied embedding is the head's columns."""
-    check_shape(codes.config, "fp32")
-    if codes.embed is not None:
-        yield "embed", codes.embed
-    yield "head", pack_codes(codes.output, variant)
+    """The same for a precision that keeps the codes of its file.
+
+    For float32 these are ``codes``, and a tied embedding is the head's columns. For int8
+    these are ``nibbles``; embedding and head are what they are without them.
+    """
+    if isinstance(codes.output, Codes):
+        pack, check = pack_codes, "fp32"
+        if codes.embed is not None:
+            yield "embed", codes.embed
+        yield "head", pack_codes(codes.output, variant)
+    else:
+        pack, check = pack_nibbles, "int8"
+        yield "embed", to_bf16(codes.output if codes.embed is None else codes.embed)
+        yield "head", pack_int8(codes.output, variant)
+    check_shape(codes.config, check)
     yield "final_norm", codes.final_norm
     yield "inv_freq", codes.inv_freq
     for index, layer in enumerate(codes.layers):
-        for name, array in chain(_coded_matrices(layer.matrices, variant), _vectors(layer.vectors)):
+        for name, array in chain(_coded_matrices(layer.matrices, pack, variant), _vectors(layer.vectors)):
             yield f"{index}.{name}", array
 
 
@@ -159,14 +200,16 @@ def _matrices(layer: LayerWeights, pack: Packer, variant: Variant) -> Iterator[t
     yield "down", pack(layer.down, variant)
 
 
-def _coded_matrices(layer: Mapping[str, Codes], variant: Variant) -> Iterator[tuple[str, Array]]:
+def _coded_matrices(
+    layer: Mapping[str, Codes], pack: Callable[[Codes, Variant], Array], variant: Variant
+) -> Iterator[tuple[str, Array]]:
     def turned(both: list[Array]) -> Array:
         return gate_up(both[0], both[1], variant.lanes)
 
-    yield "qkv", pack_codes(Codes.made_of([layer["q"], layer["k"], layer["v"]], np.concatenate), variant)
-    yield "o", pack_codes(layer["o"], variant)
-    yield "gate_up", pack_codes(Codes.made_of([layer["gate"], layer["up"]], turned), variant)
-    yield "down", pack_codes(layer["down"], variant)
+    yield "qkv", pack(Codes.made_of([layer["q"], layer["k"], layer["v"]], np.concatenate), variant)
+    yield "o", pack(layer["o"], variant)
+    yield "gate_up", pack(Codes.made_of([layer["gate"], layer["up"]], turned), variant)
+    yield "down", pack(layer["down"], variant)
 
 
 def _vectors(layer: Mapping[str, Float32Array]) -> Iterator[tuple[str, Array]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inference_svc.backends.native.binding import PRECISIONS, bind
+from inference_svc.backends.native.binding import FORMS, PRECISIONS, bind
 from inference_svc.backends.native.build import library
 from inference_svc.backends.native.variants import choose
 
@@ -21,21 +21,28 @@ class Roofs:
         bandwidth: Bytes per second that all threads read from memory together.
         operations: Operations per second of all threads together; a
             multiplication and an addition are two.
+        nibbles: The same where weights have four bits and rows eight.
     """
 
     bandwidth: float
     operations: float
+    nibbles: float
 
-    def floor(self, weight_bytes: float, operations: float) -> float:
-        """Seconds that a step cannot be faster than."""
-        return max(weight_bytes / self.bandwidth, operations / self.operations)
+    def floor(self, read_bytes: float, operations: float, with_nibbles: float = 0.0) -> float:
+        """Seconds that a step cannot be faster than.
+
+        Args:
+            read_bytes: What it reads from memory.
+            operations: What it multiplies and adds in the precision.
+            with_nibbles: And with weights of four bits.
+        """
+        return max(read_bytes / self.bandwidth, operations / self.operations + with_nibbles / self.nibbles)
 
 
 def measure_roofs(precision: str, threads: int, variant: str | None = None, rounds: int = 5) -> Roofs:
     """The best of ``rounds`` short runs of each kind; about a second."""
     lib = bind(library(choose(variant)))
     data = np.ones(_BYTES // 4, np.float32)
-    kind = PRECISIONS[precision]
     read = max(lib.kev_roof(-1, threads, data.ctypes.data, data.nbytes) for _ in range(rounds))
-    compute = max(lib.kev_roof(kind, threads, None, 0) for _ in range(rounds))
-    return Roofs(read, compute)
+    kinds = (PRECISIONS[precision], FORMS["nibbles"])
+    return Roofs(read, *(max(lib.kev_roof(kind, threads, None, 0) for _ in range(rounds)) for kind in kinds))

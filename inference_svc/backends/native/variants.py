@@ -49,7 +49,7 @@ VARIANTS = (
         unsigned_int8=True,
     ),
     Variant("avx512", _AVX512, _AVX512_FLAGS, lanes=16),
-    Variant("avx2", frozenset({"avx2", "fma"}), ("-mavx2", "-mfma"), lanes=8),
+    Variant("avx2", frozenset({"avx2", "fma", "f16c"}), ("-mavx2", "-mfma", "-mf16c"), lanes=8),
 )
 """Best first."""
 

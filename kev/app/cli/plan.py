@@ -71,7 +71,7 @@ def _plan(settings: Settings, prefix: int, as_json: bool) -> int:
     path = resolve_model(settings.core.model_path)
     config, _ = inspect(path)
     variant, wish = _variant(settings), _wish(settings, config, prefix)
-    wish = replace(wish, coded=variant is not None and wish.precision == "fp32" and has_codes(path))
+    wish = replace(wish, coded=variant is not None and has_codes(path, wish.precision))
     found = plan(config, wish, variant, memory_limit(), _bytes_of(path))
     facts = {"model": path.name, "family": config.family, **asdict(wish)}
     if as_json:

@@ -59,7 +59,7 @@ def load_written_out(path: Path, patch: pytest.MonkeyPatch, **settings: Any) -> 
 
     with patch.context() as here:
         here.setattr(packed, "FORMAT", "written out")
-        here.setattr(packed, "has_codes", lambda _: False)
+        here.setattr(packed, "has_codes", lambda *_: False)
         here.setattr(packed, "locked", unwritable)
         backend = load(path, "fp32", **settings)
     assert backend.packed.form == "fp32"

@@ -16,7 +16,7 @@ from inference_models import tokens_of
 from native_support import load, load_written_out
 
 from inference_svc.backends.native import NativeBackend, packed
-from inference_svc.backends.native.packing import coded_sections, form_of
+from inference_svc.backends.native.packing import coded_sections
 from inference_svc.backends.native.variants import VARIANTS, Variant, choose
 from inference_svc.models import has_codes, load_codes, load_weights
 from inference_svc.models.codes import CODED, GROUP, Codes, codes_of
@@ -70,8 +70,8 @@ def test_only_the_sum_of_a_weight_is_rounded(seed: int) -> None:
 def test_a_file_has_codes_if_all_its_matrices_have(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "model.gguf"
     write(path, kind)
-    assert has_codes(path) is (kind in CODED)
-    assert (load_codes(path) is not None) is (kind in CODED)
+    assert has_codes(path, "fp32") is (kind in CODED)
+    assert (load_codes(path, "fp32") is not None) is (kind in CODED)
 
 
 @pytest.mark.parametrize(
@@ -87,20 +87,20 @@ def test_a_file_has_codes_if_all_its_matrices_have(tmp_path: Path, kind: str) ->
 def test_one_matrix_without_codes_is_enough(tmp_path: Path, other: dict[str, str], coded: bool) -> None:
     path = tmp_path / "model.gguf"
     write(path, "Q4_1", other=other)
-    assert has_codes(path) is coded
+    assert has_codes(path, "fp32") is coded
     assert load(path, "fp32", pages=8).packed.form == ("codes" if coded else "fp32")
 
 
 def test_directories_have_none(save_tiny: Callable[..., Path]) -> None:
-    assert not has_codes(save_tiny("llama"))
-    assert load_codes(save_tiny("llama")) is None
+    assert not has_codes(save_tiny("llama"), "fp32")
+    assert load_codes(save_tiny("llama"), "fp32") is None
 
 
 @pytest.mark.parametrize("kind", sorted(CODED))
 def test_every_matrix_is_the_one_that_is_read(tmp_path: Path, kind: str) -> None:
     write(tmp_path / "model.gguf", kind)
     _, weights = load_weights(tmp_path / "model.gguf")
-    codes = load_codes(tmp_path / "model.gguf")
+    codes = load_codes(tmp_path / "model.gguf", "fp32")
     assert codes is not None
     assert same_bits(codes.output.values(), weights.output)
     assert codes.embed is not None
@@ -122,7 +122,7 @@ def some_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
 def test_packed_codes_are_counted_to_the_byte(some_file: Path, variant: Variant) -> None:
-    codes = load_codes(some_file)
+    codes = load_codes(some_file, "fp32")
     assert codes is not None
     total = sum(array.nbytes for name, array in coded_sections(codes, variant) if name != "inv_freq")
     assert sizes.native_weights(codes.config, "fp32", variant, coded=True) == total
@@ -132,7 +132,7 @@ def test_packed_codes_are_counted_to_the_byte(some_file: Path, variant: Variant)
 def test_they_are_packed_one_matrix_at_a_time(some_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No matrix is ever written out as numbers; what is read at a time is counted."""
     monkeypatch.setattr(packed, "load_weights", None)
-    codes = load_codes(some_file)
+    codes = load_codes(some_file, "fp32")
     assert codes is not None
 
     def size(*matrices: Codes) -> int:
@@ -163,10 +163,10 @@ def test_the_default_model_too(default_model: Path, monkeypatch: pytest.MonkeyPa
     _all_tokens_alike(default_model, monkeypatch, [0, 1, 49151, *range(1000, 1017)])
 
 
-@pytest.mark.parametrize("precision", ["bf16", "int8"])
-def test_only_float32_keeps_them(coded_model: Path, precision: str) -> None:
-    assert form_of(precision, coded=True) == precision
-    assert load(coded_model, precision, pages=8).packed.form == precision
+def test_bfloat16_does_not_keep_them(coded_model: Path) -> None:
+    assert not has_codes(coded_model, "bf16")
+    assert load_codes(coded_model, "bf16") is None
+    assert load(coded_model, "bf16", pages=8).packed.form == "bf16"
 
 
 @pytest.fixture(params=[(kind, threads) for kind in sorted(CODED) for threads in (1, 3)], ids=str)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(600)
 SIZES: dict[str, dict[str, Any]] = {"llama": {}, "mistral": {}, "qwen2": {"hidden_size": 224}, "qwen3": {}}
 """qwen2's heads make hidden 224 here, so that int8's groups of 32 fit."""
 CODED = "coded"
-"""Not a family: a GGUF file whose codes float32 keeps."""
+"""Not a family: a GGUF file whose codes float32 and int8 keep."""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,8 @@ def tiny(save_tiny: Callable[..., Path], coded_model: Path) -> Callable[..., Nat
 
 
 @pytest.fixture(
-    params=[(family, precision) for family in SIZES for precision in PRECISIONS] + [(CODED, "fp32")], ids="-".join
+    params=[(family, precision) for family in SIZES for precision in PRECISIONS] + [(CODED, "fp32"), (CODED, "int8")],
+    ids="-".join,
 )
 def backend(request: pytest.FixtureRequest, tiny: Callable[..., NativeBackend]) -> NativeBackend:
     return tiny(*request.param)
@@ -49,7 +50,9 @@ class TestIsolation(IsolationSuite):
     """The whole suite."""
 
 
-@pytest.mark.parametrize(("family", "precision"), [*(("llama", name) for name in PRECISIONS), (CODED, "fp32")])
+@pytest.mark.parametrize(
+    ("family", "precision"), [*(("llama", name) for name in PRECISIONS), (CODED, "fp32"), (CODED, "int8")]
+)
 @pytest.mark.parametrize("threads", [1, 2, 3, 5])
 def test_the_number_of_threads_changes_nothing(
     tiny: Callable[..., NativeBackend], family: str, precision: str, threads: int
@@ -68,8 +71,9 @@ def test_kernels_whose_sums_depend_on_other_rows_are_caught(
     assert not packed_alone(backend, MIXED).passed
 
 
-def test_they_are_caught_with_codes_too(coded_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not packed_alone(load_with_defects(coded_model, "fp32", monkeypatch), MIXED).passed
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_they_are_caught_with_codes_too(coded_model: Path, monkeypatch: pytest.MonkeyPatch, precision: str) -> None:
+    assert not packed_alone(load_with_defects(coded_model, precision, monkeypatch), MIXED).passed
 
 
 def test_a_copied_page_holds_what_the_first_holds(tiny: Callable[..., NativeBackend]) -> None:

@@ -74,6 +74,22 @@ def test_isolation(backend: NativeBackend) -> None:
 
 
 @pytest.mark.parametrize("name", _SWITCHES)
+@pytest.mark.parametrize("rows", [1, 2, 12, 25, 60])
+def test_nibbles_give_nearly_the_same_at_every_width(
+    coded_model: Path, monkeypatch: pytest.MonkeyPatch, name: str, rows: int
+) -> None:
+    """Whole numbers are not rounded; what differs is the order of other sums, and the bits of the head's rows."""
+    tokens = np.array(tokens_of(3, rows), np.int32)
+    narrow = score(load(coded_model, "int8", threads=2), tokens, rows)
+    _emulate(name, monkeypatch)
+    wide = load(coded_model, "int8", threads=2)
+    assert wide.packed.form == "nibbles"
+    assert np.abs(score(wide, tokens, rows) - narrow).mean() < 0.03 * np.abs(narrow).mean()
+    report = self_test(wide)
+    assert report.passed, report.failures
+
+
+@pytest.mark.parametrize("name", _SWITCHES)
 @pytest.mark.parametrize("rows", [1, 2, 11, 13, 60, 140])
 def test_codes_give_the_same_bits_as_numbers(
     coded_model: Path, monkeypatch: pytest.MonkeyPatch, name: str, rows: int

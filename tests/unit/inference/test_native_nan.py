@@ -22,11 +22,11 @@ HIT = 1
 """The channel that gets the NaN."""
 
 
-@pytest.fixture(params=[*PRECISIONS, "fp32 as codes"])
+@pytest.fixture(params=[*PRECISIONS, "fp32 as codes", "int8 as nibbles"])
 def backend(request: pytest.FixtureRequest, save_tiny: Callable[..., Path], coded_model: Path) -> NativeBackend:
     if request.param in PRECISIONS:
         return load(save_tiny("llama"), request.param)
-    return load(coded_model, "fp32")
+    return load(coded_model, request.param.split()[0])
 
 
 def _table(channel: int) -> np.ndarray:

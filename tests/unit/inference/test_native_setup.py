@@ -35,7 +35,7 @@ def _row(token: int = 1, position: int = 0, page: int = 0) -> Pack:
 def test_the_best_variant_that_the_processor_can_run() -> None:
     assert choose(features=ALL).name == "avx512bf16"
     assert choose(features=ALL - {"avx512_bf16"}).name == "avx512"
-    assert choose(features=frozenset({"avx2", "fma", "sse2"})).name == "avx2"
+    assert choose(features=frozenset({"avx2", "fma", "f16c", "sse2"})).name == "avx2"
 
 
 def test_a_variant_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:

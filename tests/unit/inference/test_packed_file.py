@@ -127,12 +127,13 @@ def test_the_layout_is_that_of_the_arrays(
 @ALL_VARIANTS
 @pytest.mark.parametrize("tied", [False, True], ids=["a head of its own", "tied"])
 def test_so_is_that_of_codes(tmp_path: Path, tied: bool, variant: Variant) -> None:
-    write_gguf(tmp_path / "model.gguf", "Q5_1", tied=tied)
-    codes = load_codes(tmp_path / "model.gguf")
-    assert codes is not None
-    arrays = dict(coded_sections(codes, variant))
-    plan = layout(codes.config, "codes", variant)
-    assert _laid_out(arrays, plan, list(section_bytes(codes.config, "codes", variant)))
+    write_gguf(tmp_path / "model.gguf", "Q4_1", tied=tied)
+    for precision, form in (("fp32", "codes"), ("int8", "nibbles")):
+        codes = load_codes(tmp_path / "model.gguf", precision)
+        assert codes is not None
+        arrays = dict(coded_sections(codes, variant))
+        plan = layout(codes.config, form, variant)
+        assert _laid_out(arrays, plan, list(section_bytes(codes.config, form, variant)))
 
 
 # ---- what a new file takes the place of

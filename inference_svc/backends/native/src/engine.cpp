@@ -9,6 +9,7 @@
 
 #include "attention.h"
 #include "coded.h"
+#include "nibbles.h"
 #include "roofs.h"
 #include "rowops.h"
 
@@ -24,11 +25,11 @@ struct KevLayer {
 };
 struct KevModel {
   int32_t hidden, layers, heads, kv_heads, head_dim, inter, vocab;
-  int32_t form;  // of the weights: 0 float32, 1 bfloat16, 2 int8, 3 float32 as codes
+  int32_t form;  // of the weights: 0 float32, 1 bfloat16, 2 int8, 3 float32 as codes, 4 int8 as nibbles
   int32_t pages, threads;
   float eps;
   const KevLayer* layer;
-  const void *embed, *head;  // embed: [vocab][hidden], float32 or (1, 2) bfloat16; null (3): the head's columns
+  const void *embed, *head;  // embed: [vocab][hidden], float32 or (1, 2, 4) bfloat16; null (3): the head's columns
   const float *final_norm, *cos, *sin;
 };
 struct KevPack {
@@ -60,11 +61,14 @@ class Engine {
 // and no more top choices than bfloat16 weights do.
 struct Fp32 {
   using Kernel = Dense<float>;
+  using Head = Kernel;  // the last matrix may be packed otherwise
   using Rows = FloatRows;
+  using HeadRows = Rows;
   using Stored = float;  // embedding, K and V
 };
 struct Fp32Coded : Fp32 {
   using Kernel = Coded;
+  using Head = Kernel;
 };
 struct Bf16 {
 #if defined(__AVX512BF16__)
@@ -74,17 +78,26 @@ struct Bf16 {
   using Kernel = Dense<bf16>;
   using Rows = FloatRows;
 #endif
+  using Head = Kernel;
+  using HeadRows = Rows;
   using Stored = bf16;
 };
 struct Int8Groups {
   using Kernel = Int8;
+  using Head = Int8;
   using Rows = Int8Rows;
+  using HeadRows = Int8Rows;
   using Stored = bf16;
+};
+struct Int8Nibbles : Int8Groups {
+  using Kernel = Nibbles;
+  using Rows = NibbleRows;
 };
 
 template <class P>
 class Decoder final : public Engine {
   using Kernel = typename P::Kernel;
+  using Head = typename P::Head;
   using S = typename P::Stored;
 
  public:
@@ -122,8 +135,8 @@ class Decoder final : public Engine {
     }
     plant_.layer = -1;
     if (rows == 0) return;
-    normalise(m_.final_norm, rows);
-    linear<Kernel>(pool_, head(), in_.operand(m_.hidden), rows, qkv(layers_.front()),
+    normalise(m_.final_norm, rows, head_in_);
+    linear<Head>(pool_, head(), head_in_.operand(m_.hidden), rows, qkv(layers_.front()),
                    [&](int r, int block, const float* sums) {
                      const int from = block * BLOCK, n = std::min(BLOCK, m_.vocab - from);
                      std::copy(sums, sums + n, logits + long(r) * m_.vocab + from);
@@ -158,15 +171,16 @@ class Decoder final : public Engine {
   float* x_row(int r) { return x_.data() + r * x_stride_; }
   float* qkv_row(int r) { return qkv_.data() + r * qkv_stride_; }
 
-  Matrix matrix(const void* data, int depth, int columns) const {
-    return {static_cast<const uint8_t*>(data), Kernel::block_bytes(depth), (columns + BLOCK - 1) / BLOCK, depth};
+  template <class K = Kernel>
+  static Matrix matrix(const void* data, int depth, int columns) {
+    return {static_cast<const uint8_t*>(data), K::block_bytes(depth), (columns + BLOCK - 1) / BLOCK, depth};
   }
 
   Matrix qkv(const KevLayer& layer) const { return matrix(layer.qkv, m_.hidden, qkv_width()); }
   Matrix o(const KevLayer& layer) const { return matrix(layer.o, q_width(), m_.hidden); }
   Matrix gate_up(const KevLayer& layer) const { return matrix(layer.gate_up, m_.hidden, 2 * m_.inter); }
   Matrix down(const KevLayer& layer) const { return matrix(layer.down, m_.inter, m_.hidden); }
-  Matrix head() const { return matrix(m_.head, m_.hidden, m_.vocab); }
+  Matrix head() const { return matrix<Head>(m_.head, m_.hidden, m_.vocab); }
 
   template <class F>
   void each_row(int rows, const F& f) {
@@ -193,6 +207,7 @@ class Decoder final : public Engine {
     hid_.resize(rows * padded(m_.inter));
     views_.resize(rows);
     in_.reserve(rows, std::max({m_.hidden, m_.inter, q_width()}));
+    head_in_.reserve(rows, m_.hidden);
   }
 
   void embed(const KevPack& pack, int r) {
@@ -200,22 +215,23 @@ class Decoder final : public Engine {
     if (m_.embed) {
       const auto* row = static_cast<const S*>(m_.embed) + long(pack.tokens[r]) * m_.hidden;
       for (int i = 0; i < m_.hidden; i++) x[i] = widen(row[i]);
-    } else if constexpr (std::is_same_v<Kernel, Coded>) {
+    } else if constexpr (std::is_same_v<Head, Coded>) {
       coded_column(head(), pack.tokens[r], x);
     }
     views_[r] = {qkv_row(r), att_.data() + r * padded(q_width()), pack.tables + pack.table_start[r], pack.positions[r]};
   }
 
   // The normed hidden state, as a linear layer's left side.
-  void normalise(const float* weight, int rows) {
+  template <class Rows>
+  void normalise(const float* weight, int rows, Rows& in) {
     each_row(rows, [&](int r) {
-      if constexpr (P::Rows::in_place) {
-        rms_norm(x_row(r), weight, m_.eps, m_.hidden, in_.row(r, m_.hidden));
+      if constexpr (Rows::in_place) {
+        rms_norm(x_row(r), weight, m_.eps, m_.hidden, in.row(r, m_.hidden));
       } else {
         alignas(64) thread_local std::vector<float> normed;
         normed.resize(m_.hidden);
         rms_norm(x_row(r), weight, m_.eps, m_.hidden, normed.data());
-        in_.put(r, normed.data(), m_.hidden);
+        in.put(r, normed.data(), m_.hidden);
       }
     });
   }
@@ -228,7 +244,7 @@ class Decoder final : public Engine {
   }
 
   void project(const KevLayer& layer, int rows) {
-    normalise(layer.attn_norm, rows);
+    normalise(layer.attn_norm, rows, in_);
     linear<Kernel>(pool_, qkv(layer), in_.operand(m_.hidden), rows, o(layer),
                    [&](int r, int block, const float* sums) {
                      std::copy(sums, sums + BLOCK, qkv_row(r) + block * BLOCK);
@@ -280,7 +296,7 @@ class Decoder final : public Engine {
 
   // A gate_up block holds W gate columns and the W up columns that belong to them.
   void feed_forward(const KevLayer& layer, int rows) {
-    normalise(layer.mlp_norm, rows);
+    normalise(layer.mlp_norm, rows, in_);
     linear<Kernel>(pool_, gate_up(layer), in_.operand(m_.hidden), rows, down(layer),
                    [&](int r, int block, const float* sums) {
                      store(hid_.data() + r * padded(m_.inter) + block * W, silu_times(load(sums), load(sums + W)));
@@ -299,6 +315,7 @@ class Decoder final : public Engine {
   std::vector<RowView> views_;
   std::vector<float> x_, qkv_, att_, hid_;
   typename P::Rows in_;
+  typename P::HeadRows head_in_;
   long x_stride_ = 0, qkv_stride_ = 0;
   int reserved_ = 0;
 };
@@ -319,6 +336,7 @@ void* kev_open(const kev::KevModel* m) {
       case 1: return new kev::Decoder<kev::Bf16>(*m);
       case 2: return new kev::Decoder<kev::Int8Groups>(*m);
       case 3: return new kev::Decoder<kev::Fp32Coded>(*m);
+      case 4: return new kev::Decoder<kev::Int8Nibbles>(*m);
       default: return nullptr;
     }
   } catch (...) {
@@ -327,7 +345,7 @@ void* kev_open(const kev::KevModel* m) {
 }
 void kev_close(void* e) { delete static_cast<kev::Engine*>(e); }
 
-// Bytes per second (kind -1, reading `data`), or operations per second of precision `kind`.
+// Bytes per second (kind -1, reading `data`), or operations per second of `kind` (operations_roof).
 double kev_roof(int32_t kind, int32_t threads, const void* data, int64_t size) {
   kev::Pool pool(threads);
   return kind < 0 ? kev::read_roof(pool, static_cast<const float*>(data), size) : kev::operations_roof(pool, kind);

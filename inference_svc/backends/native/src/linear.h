@@ -35,7 +35,8 @@ struct Operand {
   long stride = 0;              // bytes between rows
   const float* scale = nullptr;   // int8: one per row and group
   const int32_t* start = nullptr;  // int8: what each group's sum begins with
-  long groups = 0;              // int8: groups between rows of the two arrays above
+  const float* total = nullptr;    // nibbles: the sum of each group's values
+  long groups = 0;              // int8, nibbles: groups between rows of the three arrays above
 };
 
 template <int R, int NV>

@@ -4,7 +4,7 @@
 #pragma once
 #include <chrono>
 
-#include "linear.h"
+#include "nibbles.h"
 
 namespace kev {
 
@@ -74,17 +74,26 @@ struct Int8Step {
     idot_into(acc, a, a);
   }
 };
+struct NibbleStep {
+  static inline void into(vi& acc, vi a) {
+#if !defined(KEV_NO_ASM)
+    asm volatile("" : "+v"(a));
+#endif
+    nibble_dot_into(acc, a, a);
+  }
+};
 #if defined(__AVX512BF16__)
 struct Bf16Step {
   static inline void into(vf& acc, vf a) { dot_bf16_into(acc, bits(a), bits(a)); }
 };
 #endif
 
-// precision: 0 float32, 1 bfloat16, 2 int8, as the kernels of this variant do it.
-static inline double operations_roof(Pool& pool, int precision) {
-  if (precision == 2) return compute_roof<Int8Step>(pool, 2L * W * KQ, set1i(0x00010001));
+// kind: 0 float32, 1 bfloat16, 2 int8, 4 nibbles, as the kernels of this variant do it.
+static inline double operations_roof(Pool& pool, int kind) {
+  if (kind == 4) return compute_roof<NibbleStep>(pool, 2L * W * 4, set1i(0x01010101));
+  if (kind == 2) return compute_roof<Int8Step>(pool, 2L * W * KQ, set1i(0x00010001));
 #if defined(__AVX512BF16__)
-  if (precision == 1) return compute_roof<Bf16Step>(pool, 4L * W, set1(0.5f));
+  if (kind == 1) return compute_roof<Bf16Step>(pool, 4L * W, set1(0.5f));
 #endif
   return compute_roof<FloatStep>(pool, 2L * W, set1(0.5f));
 }

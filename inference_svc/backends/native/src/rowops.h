@@ -70,28 +70,29 @@ class Bf16Rows {
 };
 
 // Rows in groups of 32, each with its own scale: never one scale for two rows.
-class Int8Rows {
+template <class X>
+class GroupRows {
  public:
+  explicit GroupRows(float levels) : levels_(levels) {}
   void reserve(long rows, long depth) {
     data_.resize(rows * padded(depth));
     scale_.resize(rows * (depth / GROUP));
     start_.resize(rows * (depth / GROUP));
+    total_.resize(rows * (depth / GROUP));
   }
   void put(int r, const float* x, long depth) {
     const long groups = depth / GROUP;
-    for (long g = 0; g < groups; g++)
-      quantise(x + g * GROUP, data_.data() + r * padded(depth) + g * GROUP, scale_[r * groups + g],
-               start_[r * groups + g]);
+    for (long g = 0; g < groups; g++) quantise(x + g * GROUP, data_.data() + r * padded(depth) + g * GROUP, r * groups + g);
   }
   Operand operand(long depth) const {
-    return {data_.data(), padded(depth) * long(sizeof(xint)), scale_.data(), start_.data(), depth / GROUP};
+    return {data_.data(), padded(depth) * long(sizeof(X)), scale_.data(), start_.data(), total_.data(), depth / GROUP};
   }
   static constexpr bool in_place = false;
 
  private:
   // `lost` becomes NaN with any value that is not finite, and so does the scale:
   // a NaN would otherwise be rounded to a number like any other.
-  static void quantise(const float* x, xint* to, float& scale, int32_t& start) {
+  void quantise(const float* x, X* to, long group) {
     vf top = set1(0.0f), lost = set1(0.0f);
     for (int i = 0; i < GROUP; i += W) {
       top = max(top, abs(load(x + i)));
@@ -102,21 +103,30 @@ class Int8Rows {
     static float seen = 0.0f;
     most = seen = most > seen ? most : seen;
 #endif
-    const vf factor = set1(most > 0.0f ? X_LEVELS / most : 0.0f);
+    const vf factor = set1(most > 0.0f ? levels_ / most : 0.0f);
     alignas(64) int32_t whole[GROUP];
     for (int i = 0; i < GROUP; i += W) store(reinterpret_cast<float*>(whole + i), bits(to_int(mul(load(x + i), factor))));
     uint32_t sum = 0;  // wraps where the row is lost anyway
     for (int i = 0; i < GROUP; i++) {
-      to[i] = xint(whole[i]);
+      to[i] = X(whole[i]);
       sum += uint32_t(whole[i]);
     }
-    scale = most / X_LEVELS + sum_lanes(lost);
-    start = int32_t(0u - 128u * sum);
+    scale_[group] = most / levels_ + sum_lanes(lost);
+    start_[group] = int32_t(0u - 128u * sum);
+    total_[group] = scale_[group] * float(int32_t(sum));
   }
 
-  std::vector<xint> data_;
-  std::vector<float> scale_;
+  const float levels_;
+  std::vector<X> data_;
+  std::vector<float> scale_, total_;
   std::vector<int32_t> start_;
+};
+
+struct Int8Rows : GroupRows<xint> {
+  Int8Rows() : GroupRows(X_LEVELS) {}
+};
+struct NibbleRows : GroupRows<int8_t> {
+  NibbleRows() : GroupRows(127.0f) {}
 };
 
 }  // namespace kev

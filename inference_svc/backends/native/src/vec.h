@@ -19,6 +19,7 @@ constexpr int W = 16;
 #define KEV_OP(name) _mm512_##name
 #define KEV_CAST_FI _mm512_castps_si512
 #define KEV_CAST_IF _mm512_castsi512_ps
+#define KEV_AND _mm512_and_si512
 static inline vi loadi(const void* p) { return _mm512_loadu_si512(p); }
 #else
 using vf = __m256;
@@ -27,6 +28,7 @@ constexpr int W = 8;
 #define KEV_OP(name) _mm256_##name
 #define KEV_CAST_FI _mm256_castps_si256
 #define KEV_CAST_IF _mm256_castsi256_ps
+#define KEV_AND _mm256_and_si256
 static inline vi loadi(const void* p) { return _mm256_loadu_si256(static_cast<const vi*>(p)); }
 #endif
 
@@ -51,6 +53,8 @@ static inline vf bits(vi v) { return KEV_CAST_IF(v); }
 static inline vi bits(vf v) { return KEV_CAST_FI(v); }
 static inline vi shift_left16(vi v) { return KEV_OP(slli_epi32)(v, 16); }
 static inline vi shift_left23(vi v) { return KEV_OP(slli_epi32)(v, 23); }
+static inline vi high_half(vi v) { return KEV_AND(v, set1i(int32_t(0xffff0000))); }
+static inline vf abs(vf v) { return bits(KEV_AND(bits(v), set1i(0x7fffffff))); }
 
 // Sums that stay in one register. Left to itself the compiler moves accumulators
 // about, and spills them to the stack in the innermost loop. `plain` says the
@@ -64,15 +68,11 @@ static inline void fma_into(vf& acc, vf a, vf b) { KEV_INTO("vfmadd231ps %2, %1,
 static inline void add_into(vi& acc, vi a) { KEV_INTO("vpaddd %1, %0, %0", acc, a, a, addi(acc, a)); }
 
 #if defined(__AVX512F__)
-static inline vi high_half(vi v) { return _mm512_and_si512(v, set1i(int32_t(0xffff0000))); }
-static inline vf abs(vf v) { return bits(_mm512_and_si512(bits(v), set1i(0x7fffffff))); }
 static inline vf zero_if_below(vf x, vf limit, vf y) {
   return _mm512_maskz_mov_ps(__mmask16(~_mm512_cmp_ps_mask(x, limit, _CMP_LT_OQ)), y);
 }
 static inline vf round_even(vf v) { return _mm512_roundscale_ps(v, 8); }
 #else
-static inline vi high_half(vi v) { return _mm256_and_si256(v, set1i(int32_t(0xffff0000))); }
-static inline vf abs(vf v) { return bits(_mm256_and_si256(bits(v), set1i(0x7fffffff))); }
 static inline vf zero_if_below(vf x, vf limit, vf y) {
   return _mm256_andnot_ps(_mm256_cmp_ps(x, limit, _CMP_LT_OQ), y);
 }
@@ -189,6 +189,35 @@ static inline vi load_weights(const uint8_t* p) {
 }
 #endif
 static inline void idot_into(vi& acc, vi w, vi x) { add_into(acc, KEV_OP(madd_epi16)(w, x)); }
+#endif
+
+// ---- nibbles: codes of four bits ---------------------------------------------
+// A 32-bit lane holds four bytes of one column, and each byte two codes. The dot adds
+// the products of four codes with four signed bytes of the row, which `x` repeats.
+static inline vi low_nibbles(vi v) { return KEV_AND(v, set1i(0x0f0f0f0f)); }
+static inline vi high_nibbles(vi v) { return KEV_AND(KEV_OP(srli_epi32)(v, 4), set1i(0x0f0f0f0f)); }
+
+#if defined(__AVX512VNNI__)
+static inline void nibble_dot_into(vi& acc, vi w, vi x) {
+  KEV_INTO("vpdpbusd %2, %1, %0", acc, w, x, _mm512_dpbusd_epi32(acc, w, x));
+}
+static inline vi nibble_sums(vi acc) { return acc; }
+#else
+// Sums of 16 bits, two for a column: a group's are at most 16 x 15 x 127, and never saturate.
+static inline void nibble_dot_into(vi& acc, vi w, vi x) {
+  const vi products = KEV_OP(maddubs_epi16)(w, x);
+  KEV_INTO("vpaddw %1, %0, %0", acc, products, products, KEV_OP(add_epi16)(acc, products));
+}
+static inline vi nibble_sums(vi acc) { return KEV_OP(madd_epi16)(acc, set1i(0x00010001)); }
+#endif
+
+// W half-precision numbers.
+#if defined(__AVX512F__)
+static inline vf load_halves(const void* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+}
+#else
+static inline vf load_halves(const void* p) { return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p))); }
 #endif
 
 #if defined(__AVX512BF16__)

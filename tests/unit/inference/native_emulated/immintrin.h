@@ -101,6 +101,34 @@ static inline __m512i _mm512_and_si512(const __m512i& a, const __m512i& b) {
 static inline __m512i _mm512_slli_epi32(const __m512i& a, int n) {
   return emulated::lanes<__m512i>([&](int i) { return int32_t(uint32_t(a.v[i]) << n); });
 }
+static inline __m512i _mm512_srli_epi32(const __m512i& a, int n) {
+  return emulated::lanes<__m512i>([&](int i) { return int32_t(uint32_t(a.v[i]) >> n); });
+}
+static inline __m512i _mm512_add_epi16(const __m512i& a, const __m512i& b) {
+  int16_t x[32], y[32];
+  std::memcpy(x, &a, 64);
+  std::memcpy(y, &b, 64);
+  for (int i = 0; i < 32; i++) x[i] = int16_t(uint16_t(x[i]) + uint16_t(y[i]));
+  return emulated::cast<__m512i>(x);
+}
+static inline __m512i _mm512_maddubs_epi16(const __m512i& a, const __m512i& b) {  // saturates, as the machine does
+  uint8_t x[64];
+  int8_t y[64];
+  int16_t to[32];
+  std::memcpy(x, &a, 64);
+  std::memcpy(y, &b, 64);
+  for (int i = 0; i < 32; i++) {
+    const int sum = x[2 * i] * y[2 * i] + x[2 * i + 1] * y[2 * i + 1];
+    to[i] = int16_t(sum > 32767 ? 32767 : sum < -32768 ? -32768 : sum);
+  }
+  return emulated::cast<__m512i>(to);
+}
+static inline __m512 _mm512_cvtph_ps(__m256i a) {
+  float lane[16];
+  _mm256_storeu_ps(lane, _mm256_cvtph_ps(_mm256_castsi256_si128(a)));
+  _mm256_storeu_ps(lane + 8, _mm256_cvtph_ps(_mm256_extracti128_si256(a, 1)));
+  return emulated::cast<__m512>(lane);
+}
 static inline __m512i _mm512_castps_si512(const __m512& a) { return emulated::cast<__m512i>(a); }
 static inline __m512 _mm512_castsi512_ps(const __m512i& a) { return emulated::cast<__m512>(a); }
 static inline __m512 _mm512_maskz_mov_ps(__mmask16 m, const __m512& a) {
