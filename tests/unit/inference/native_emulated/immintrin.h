@@ -50,6 +50,7 @@ static inline float bf16(uint16_t raw) { return cast<float>(uint32_t(raw) << 16)
 #define _mm512_set1_epi32 emulated_set1_epi32
 #define _mm512_cvtepi8_epi16 emulated_cvtepi8_epi16
 #define _mm512_cvtepi8_epi32 emulated_cvtepi8_epi32
+#define _mm512_cvtph_ps emulated_cvtph_ps
 
 #define EMULATE_FF(name, expression)                                 \
   static inline __m512 name(const __m512& a, const __m512& b) {      \
