@@ -10,20 +10,21 @@ import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import httpx
 import numpy as np
 
 from bench.common import ROOT, Run, Work, measured
-from bench.core.job import Job
+from bench.core.job import Job, JobResult
 from bench.core.workload import Workload
 from inference_svc.assembly import core_of
 from inference_svc.channels import Job as Seat
 from inference_svc.clock import Clock
 from inference_svc.loading import LoadedModel, load_model
 from inference_svc.report import Order, Report
-from inference_svc.rows import Int32Array, Span
+from inference_svc.rows import Span
 from kev.app.cluster.child import Spec
 from kev.app.cluster.cluster import Cluster
 from kev.app.engine import Engine
@@ -54,15 +55,46 @@ def flags_for(work: Work, flags: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-class WarmJob(Job):
-    """A job whose prefix is in the store already, as a serving core has it."""
+class ServingJob(Job):
+    """A job in the packs of a serving core that has all questions from the start.
+
+    The prefix is in the store already, but for the first time. A forward takes a token for each question that has
+    begun, and fills the row budget with prompts, chunk by chunk. So what a layer costs is not mixed with what other
+    packs would.
+    """
 
     cold = True
 
-    def _forward(self, spans: list[Span]) -> Int32Array:
-        if spans[0].channel < 0 and not self.cold:
-            return np.zeros(0, np.int32)
-        return super()._forward(spans)
+    def run(self) -> JobResult:
+        """Runs the job, greedy; end-of-sequence is a token like any other."""
+        begin = perf_counter()
+        if self._shared and self.cold:
+            self._forward([Span(-1, self._work.prefix[: self._shared], 0, self._tables[0], wanted=0)])
+        read = [self._shared] * len(self._tables)
+        written = [0] * len(self._tables)
+        while spans := self._next(read, written):
+            ended = [span.channel for span in spans if span.wanted]
+            for number, token in zip(ended, self._forward(spans), strict=True):
+                self._result.answers[number, written[number]] = token
+                written[number] += 1
+                if written[number] == 1:
+                    self._result.first_tokens.append(perf_counter() - begin)
+            for span in spans:
+                read[span.channel] = span.end
+        self._result.total = perf_counter() - begin
+        return self._result
+
+    def _next(self, read: list[int], written: list[int]) -> list[Span]:
+        running = [n for n, count in enumerate(written) if 0 < count < self._work.steps]
+        spans = [self._token(n, written[n]) for n in running]
+        left = self._budget - len(spans)
+        for number, prompt in enumerate(self._work.prompts):
+            count = min(left, len(prompt) - read[number]) if not written[number] else 0
+            if count > 0:
+                start, left = read[number], left - count
+                chunk = prompt[start : start + count]
+                spans.append(Span(number, chunk, start, self._tables[number], int(start + count == len(prompt))))
+        return spans
 
 
 @dataclass(slots=True)
@@ -79,7 +111,7 @@ class BareCore:
         return await asyncio.to_thread(self._run)
 
     def _run(self) -> Run:
-        job = WarmJob(self.model.backend, tokens_of(self.model, self.work), self.rows)
+        job = ServingJob(self.model.backend, tokens_of(self.model, self.work), self.rows)
         job.cold, self.warmed = not self.warmed, True
         result = job.run()
         texts = [self.model.tokenizer.decode(answer.tolist()) for answer in result.answers]

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Call: TypeAlias = Callable[[], None]
 IDLE_STEP_S = 0.05
+COMPANY_S = 0.03
+"""So long at most an idle core lets its first question wait for those that are on their way already."""
 
 
 class Core:
@@ -37,13 +39,24 @@ class Core:
         desk: The runs; used from the core's thread only.
         on_report: Called on the core's thread after each turn; must not block.
         window_s: How long the first forward after idleness waits for company.
+        company_s: How long at most it waits for company that is on its way (``expect``).
     """
 
-    def __init__(self, desk: Desk, on_report: Callable[[Report], None], clock: Clock, window_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        on_report: Callable[[Report], None],
+        clock: Clock,
+        window_s: float = 0.0,
+        company_s: float = COMPANY_S,
+    ) -> None:
         self._desk = desk
         self._on_report = on_report
         self._clock = clock
         self._window_s = window_s
+        self._company_s = company_s
+        self._expected = False
+        self._gathering = False
         self._inbox: SimpleQueue[Call] = SimpleQueue()
         self._stopping = False
         self._stuck = False
@@ -60,6 +73,12 @@ class Core:
     def join(self, order: Order) -> None:
         """Seats a run. It takes part in the next forward; a bad order ends at once with a report."""
         self._inbox.put(lambda: self._desk.join(order))
+
+    def expect(self, more: bool) -> None:
+        """Says whether more runs are about to join. Only a forward that would end an idle time waits for them."""
+        self._expected = more
+        if not more and self._gathering:
+            self._inbox.put(lambda: None)  # wakes it
 
     def leave(self, ticket: int, finish: FinishReason = FinishReason.CANCELLED) -> None:
         """Ends a run before the next forward; does nothing if it has ended."""
@@ -140,13 +159,20 @@ class Core:
             self._wait(IDLE_STEP_S)
         while not self._stopping and self._wait(0.0):
             pass
-        if was_idle and self._window_s and not self._desk.idle:
-            self._gather(self._clock.monotonic() + self._window_s)
+        if was_idle and not self._desk.idle:
+            self._gather()
 
-    def _gather(self, until: float) -> None:
-        """Waits for company until ``until``."""
-        while not self._stopping and (left := until - self._clock.monotonic()) > 0 and self._wait(left):
+    def _gather(self) -> None:
+        """Waits for company: for the whole window, and for those that are on their way."""
+        now = self._clock.monotonic()
+        # Set before `expect`'s word is read: whoever takes that back from here on puts something into the inbox.
+        self._gathering = True
+        while not self._stopping and self._wait(max(0.0, self._until(now) - self._clock.monotonic())):
             pass
+        self._gathering = False
+
+    def _until(self, since: float) -> float:
+        return since + max(self._window_s, self._company_s if self._expected else 0.0)
 
     def _wait(self, seconds: float) -> bool:
         """Takes one thing out of the inbox and does it; False if none came in time."""

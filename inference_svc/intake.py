@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from inference_svc.arrivals import Arrivals
 from inference_svc.clock import Clock
 from inference_svc.take_order import orphans, take_order
 from kev.bus.port import Bus, Taken
@@ -23,6 +24,7 @@ class Intake:
         room: Whether one more question, long or not, may be taken now.
         accept: Gets each taken question, with its source; takes a channel at once.
         lease_s: Nobody is taken for dead before this worker has listened for so long.
+        arrivals: Is told of sweeps.
         lanes: Whether this worker has long channels: then long questions are taken for those and for no others, and
             the two kinds never wait for each other. Without, long queues are looked after like orphans.
     """
@@ -34,6 +36,7 @@ class Intake:
         *,
         room: Callable[[bool], bool],
         accept: Callable[[Taken, str], None],
+        arrivals: Arrivals,
         clock: Clock,
         lease_s: float,
         lanes: bool = False,
@@ -42,6 +45,7 @@ class Intake:
         self._worker_id = worker_id
         self._room = room
         self._accept = accept
+        self._arrivals = arrivals
         self._clock = clock
         self._listening_since = clock.monotonic()
         self._lease_s = lease_s
@@ -92,7 +96,8 @@ class Intake:
                 next_look = self._clock.monotonic() + SWEEP_S
                 self._look_again()
                 await self._look_for_orphans()
-            await self._sweep()
+            with self._arrivals.possible():
+                await self._sweep()
             try:
                 await asyncio.wait_for(self._wake.wait(), max(0.0, next_look - self._clock.monotonic()))
             except TimeoutError:

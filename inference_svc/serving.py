@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Sequence
 
 from inference_svc import telling
+from inference_svc.arrivals import Arrival, Arrivals
 from inference_svc.channels import ChannelPool
 from inference_svc.core import Core
 from inference_svc.gate import Gate, Verdict
@@ -39,6 +40,7 @@ class Serving:
     Args:
         gate: Decides what becomes of a taken question.
         grammars: Makes constraints ready; stays the caller's.
+        arrivals: Is told of questions that are being checked.
         freed: Called when a channel gets free, with whether it is one for long questions.
         pause: Called with a source to leave alone for a moment.
         strict: Whether pages are scrubbed whatever a batch asks for.
@@ -57,6 +59,7 @@ class Serving:
         now: Callable[[], Now],
         metrics: WorkerMetrics,
         grammars: Grammars,
+        arrivals: Arrivals,
         *,
         freed: Callable[[bool], None],
         pause: Callable[[str], None],
@@ -69,6 +72,7 @@ class Serving:
         self._now = now
         self._metrics = metrics
         self._grammars = grammars
+        self._arrivals = arrivals
         self._freed = freed
         self._pause = pause
         self._strict = strict
@@ -119,14 +123,22 @@ class Serving:
         telling.taken(held)
         self._hands.add(held)
         self._empty.clear()
-        self._spawn(self._check(held, source), held)
+        self._spawn(self._arrive(held, source, self._arrivals.begin()), held)
 
-    async def _check(self, held: Held, source: str) -> None:
+    async def _arrive(self, held: Held, source: str, arrival: Arrival) -> None:
+        try:
+            await self._check(held, source, arrival)
+        finally:
+            arrival.over()
+
+    async def _check(self, held: Held, source: str, arrival: Arrival) -> None:
         verdict = await self._gate.check(held)
         if verdict.runs and held.attempt > 1:
+            arrival.over()  # nobody waits for what may take long
             verdict = await self._suspect(held)
         grammar: Grammar | None = None
         if verdict.runs and held.question.constraint is not None:
+            arrival.over()
             verdict, grammar = await self._constrain(held, verdict)
         if held.fate is not Fate.ANSWER or not held.taken.held:
             verdict = Verdict(held.fate if held.taken.held else Fate.ABANDON)
@@ -137,6 +149,7 @@ class Serving:
             self._core.join(order_of(held, verdict, grammar, self._strict))
             return
         held.fate = verdict.fate
+        arrival.over()
         self._unseat(held)
         await self._finish(held, verdict.end)
 

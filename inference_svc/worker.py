@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
+from inference_svc.arrivals import Arrivals
 from inference_svc.assembly import core_of, identity_of, levels_of
 from inference_svc.audit.log import AuditLog
 from inference_svc.backends.port import Backend
@@ -225,11 +226,13 @@ class Worker:
     # -- inside ----------------------------------------------------------------------
     def _assemble(self) -> None:
         gate = Gate(self._bus, self.identity, self._now)
+        arrivals = Arrivals(self.core.expect)
         self._intake = Intake(
             self._bus,
             self.identity.worker_id,
             room=lambda long: self.serving.room(long) and self.healthy,
             accept=lambda taken, source: self.serving.accept(taken, source),
+            arrivals=arrivals,
             clock=self._clock,
             lease_s=self._settings.bus.lease_ms / 1000,
             lanes=self.identity.long_channels > 0,
@@ -242,6 +245,7 @@ class Worker:
             self._now,
             self._metrics,
             self._grammars,
+            arrivals,
             freed=self._intake.channel_freed,
             pause=self._intake.pause,
             strict=self._settings.isolation.level is Isolation.STRICT,

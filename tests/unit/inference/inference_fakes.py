@@ -145,8 +145,10 @@ def make_desk(
     return Desk(backend, tokenizer or FakeTokenizer(), memory, scheduler, clock or HandClock()), memory
 
 
-def make_core(backend: FakeBackend, on_report: Callable[[Report], None], window_s: float = 0.0) -> Core:
+def make_core(
+    backend: FakeBackend, on_report: Callable[[Report], None], window_s: float = 0.0, company_s: float = 0.03
+) -> Core:
     """A core over the fake model."""
     clock = Clock()
     desk, _ = make_desk(backend, clock=clock)
-    return Core(desk, on_report, clock, window_s)
+    return Core(desk, on_report, clock, window_s, company_s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from queue import Queue
+from queue import Empty, Queue
 
 import numpy as np
 import pytest
@@ -20,9 +20,9 @@ from kev.domain.question import Sampling
 class Host:
     """Starts a core and collects its reports."""
 
-    def __init__(self, backend: FakeBackend, window_s: float = 0.0) -> None:
+    def __init__(self, backend: FakeBackend, window_s: float = 0.0, company_s: float = 0.03) -> None:
         self.reports: Queue[Report] = Queue()
-        self.core: Core = make_core(backend, self.reports.put, window_s)
+        self.core: Core = make_core(backend, self.reports.put, window_s, company_s)
         self.core.start()
 
     def order(self, ticket: int, prompt: list[int], tokens: int = 4, sampling: Sampling | None = None) -> None:
@@ -138,6 +138,53 @@ def test_the_first_forward_waits_for_company_if_told_to() -> None:
         running.order(ticket, [9], tokens=1)
     running.ends(3)
     assert len(backend.packs[0].spans) == 3
+    assert running.core.stop()
+
+
+def test_an_idle_core_waits_for_those_that_are_on_their_way() -> None:
+    backend = FakeBackend()
+    running = Host(backend, company_s=60.0)
+    running.core.expect(True)
+    for ticket in range(3):
+        running.order(ticket, [9], tokens=1)
+    with pytest.raises(Empty):  # nothing has run: the third may not be the last
+        running.reports.get_nowait()
+    running.core.expect(False)
+    running.ends(3)
+    assert len(backend.packs[0].spans) == 3
+    assert running.core.stop()
+
+
+def test_it_does_not_wait_for_long() -> None:
+    running = Host(FakeBackend(), company_s=0.01)
+    running.core.expect(True)
+    running.order(1, [9], tokens=1)
+    running.ends(1)
+    assert running.core.stop()
+
+
+def test_a_core_at_work_waits_for_nobody() -> None:
+    """The second run joins the first one's forwards, though a third is expected for ever."""
+    gate, begun = threading.Event(), threading.Event()
+
+    def before(pack: object) -> None:
+        begun.set()
+        assert gate.wait(30)
+
+    running = Host(FakeBackend(before=before), company_s=60.0)
+    running.order(1, [9], tokens=3)
+    assert begun.wait(30)
+    running.core.expect(True)
+    running.order(2, [9], tokens=3)
+    gate.set()
+    running.ends(2)
+    assert running.core.stop()
+
+
+def test_a_core_that_is_stopped_does_not_wait() -> None:
+    running = Host(FakeBackend(), company_s=60.0)
+    running.core.expect(True)
+    running.order(1, [9], tokens=1)
     assert running.core.stop()
 
 

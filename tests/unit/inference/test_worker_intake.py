@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from inference_svc.arrivals import Arrivals
 from inference_svc.clock import Clock
 from inference_svc.intake import Intake
 from kev.bus.messages import Lane
@@ -58,12 +59,14 @@ class Desk:
     def __init__(self, bus: FakeBus, room: int, lease_s: float = 60.0, long_room: int | None = None) -> None:
         self.room, self.long_room = room, long_room or 0
         self.got = asyncio.Event()
+        self.expected: list[bool] = []
         self.bus = bus
         self.intake = Intake(
             bus,  # type: ignore[arg-type]
             "w1",
             room=lambda long: (self.long_room if long else self.room) > 0,
             accept=self._accept,
+            arrivals=Arrivals(self.expected.append),
             clock=Clock(),
             lease_s=lease_s,
             lanes=long_room is not None,
@@ -109,6 +112,19 @@ async def test_it_never_takes_more_than_there_is_room_for(running: Start) -> Non
     desk.room = 2
     desk.intake.channel_freed()
     assert await desk.takes(4) == ["a", "b", "c", "d"]
+
+
+async def test_more_may_come_for_as_long_as_it_sweeps(running: Start) -> None:
+    bus = FakeBus()
+    bus.sources["w1"] = deque("ab")
+    desk = Desk(bus, room=4)
+    seen: list[bool] = []
+    bus.on_take = lambda source: seen.append(desk.expected[-1])
+    running(desk)
+    await desk.takes(2)
+    await desk.intake.stop()
+    assert all(seen)
+    assert desk.expected[-1] is False
 
 
 async def test_a_bell_that_rings_during_a_sweep_is_heard(running: Start) -> None:
