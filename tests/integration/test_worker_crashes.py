@@ -234,8 +234,9 @@ async def test_suspects_run_one_at_a_time_and_only_the_running_one_is_blamed() -
 async def test_a_deadline_also_ends_the_wait_for_a_turn() -> None:
     settings = settings_with(bus__ack_wait_ms=20_000)
     bus = bus_for(settings)
-    soon = time.time_ns() // 1_000_000 + 400
-    await submit(bus, [question(n, [n + 1], lane=OVERFLOW, deadline_ms=soon) for n in range(2)])
+    now = time.time_ns() // 1_000_000
+    deadlines = (now + 60_000, now + 1_500)  # the first one's turn comes, however slow the machine is
+    await submit(bus, [question(n, [n + 1], lane=OVERFLOW, deadline_ms=at) for n, at in enumerate(deadlines)])
     for taken in [await bus.take("overflow") for _ in range(2)]:
         assert taken is not None
         await taken.give_back()
