@@ -1,8 +1,8 @@
 """Questions that are on their way from the queues to the core. Event loop only.
 
 An idle core begins a forward with the first question that reaches it. Where more
-of them are in the worker's hands already, or are being taken, that forward would
-be a small one, and all others would wait for it. So the core is told.
+of them wait to be taken, or are being checked, that forward would be a small one,
+and all others would wait for it. So the core is told.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ class Arrivals:
         self._tell = tell
         self._count = 0
 
-    def begin(self) -> Arrival:
-        """From now on a question is on its way."""
-        return Arrival(self._change)
+    def begin(self, soon: bool = True) -> Arrival:
+        """A question that is on its way from now on; ``soon``: it will not take long, and may be waited for."""
+        arrival = Arrival(self._change)
+        arrival.set(soon)
+        return arrival
 
     @contextmanager
-    def possible(self) -> Iterator[None]:
-        """While more may be found."""
-        arrival = self.begin()
+    def behind(self) -> Iterator[Arrival]:
+        """Those that wait behind the last one taken, while a sweep goes on: ``set`` says whether there are any."""
+        arrival = Arrival(self._change)
         try:
-            yield
+            yield arrival
         finally:
             arrival.over()
 
@@ -42,15 +44,18 @@ class Arrivals:
 
 
 class Arrival:
-    """A question on its way."""
+    """A question on its way, or several that count as one."""
 
     def __init__(self, change: Callable[[int], None]) -> None:
         self._change = change
-        self._open = True
-        change(1)
+        self._open = False
+
+    def set(self, on_its_way: bool) -> None:
+        """Whether it is. Saying it twice does nothing."""
+        if on_its_way is not self._open:
+            self._open = on_its_way
+            self._change(1 if on_its_way else -1)
 
     def over(self) -> None:
-        """It has arrived, or takes too long to be waited for. Doing it twice does nothing."""
-        if self._open:
-            self._open = False
-            self._change(-1)
+        """It has arrived, or never will."""
+        self.set(False)

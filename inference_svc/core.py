@@ -159,7 +159,7 @@ class Core:
             self._wait(IDLE_STEP_S)
         while not self._stopping and self._wait(0.0):
             pass
-        if was_idle and not self._desk.idle:
+        if was_idle:
             self._gather()
 
     def _gather(self) -> None:
@@ -167,7 +167,9 @@ class Core:
         now = self._clock.monotonic()
         # Set before `expect`'s word is read: whoever takes that back from here on puts something into the inbox.
         self._gathering = True
-        while not self._stopping and self._wait(max(0.0, self._until(now) - self._clock.monotonic())):
+        while (
+            self._desk.live and not self._stopping and self._wait(max(0.0, self._until(now) - self._clock.monotonic()))
+        ):
             pass
         self._gathering = False
 

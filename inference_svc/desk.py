@@ -72,6 +72,11 @@ class Desk:
         """Whether nothing is live and nothing is left to report."""
         return not self._by_ticket and not self._news.ends
 
+    @property
+    def live(self) -> bool:
+        """Whether any run is."""
+        return bool(self._by_ticket)
+
     def join(self, order: Order) -> None:
         """Seats a run; one that can never run here ends at once."""
         try:

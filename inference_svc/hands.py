@@ -70,6 +70,11 @@ class Held:
         """Request and slot."""
         return self.question.rid, self.question.slot
 
+    @property
+    def soon(self) -> bool:
+        """Whether nothing is known that its check may have to wait for: a turn, a constraint or a context pool."""
+        return self.attempt == 1 and self.question.constraint is None and self.question.pool is None
+
     def piece(self, offset: int, text: str) -> Piece:
         """A piece of this slot's text."""
         return Piece(self.question.slot, self.attempt, self.channel_name, offset, text)

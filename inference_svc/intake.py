@@ -24,7 +24,7 @@ class Intake:
         room: Whether one more question, long or not, may be taken now.
         accept: Gets each taken question, with its source; takes a channel at once.
         lease_s: Nobody is taken for dead before this worker has listened for so long.
-        arrivals: Is told of sweeps.
+        arrivals: Is told whether questions wait behind the last one taken.
         lanes: Whether this worker has long channels: then long questions are taken for those and for no others, and
             the two kinds never wait for each other. Without, long queues are looked after like orphans.
     """
@@ -96,8 +96,7 @@ class Intake:
                 next_look = self._clock.monotonic() + SWEEP_S
                 self._look_again()
                 await self._look_for_orphans()
-            with self._arrivals.possible():
-                await self._sweep()
+            await self._sweep()
             try:
                 await asyncio.wait_for(self._wake.wait(), max(0.0, next_look - self._clock.monotonic()))
             except TimeoutError:
@@ -106,17 +105,19 @@ class Intake:
     async def _sweep(self) -> None:
         """Takes until there is no room or nothing left, of each kind."""
         for long in self._kinds:
-            while self._more[long] and not self._stopping and self._room(long):
-                self._more[long] = False  # a bell that rings from here on is not lost
-                if await self._take_one(long):
-                    self._more[long] = True
+            with self._arrivals.behind() as behind:
+                while self._more[long] and not self._stopping and self._room(long):
+                    self._more[long] = False  # a bell that rings from here on is not lost
+                    if (taken := await self._take_one(long)) is not None:
+                        self._more[long] = True
+                        behind.set(taken.behind > 0)
 
     def _look_again(self) -> None:
         for long in self._kinds:
             self._more[long] = True
 
-    async def _take_one(self, long: bool) -> bool:
-        """One round over the sources; whether it found a question."""
+    async def _take_one(self, long: bool) -> Taken | None:
+        """One round over the sources, until one has a question."""
         now = self._clock.monotonic()
         orphaned = [queue for queue in self._orphans if not self._lanes or (queue != short_queue(queue)) is long]
         for source in take_order(self._worker_id, orphaned, self._turns[long], long):
@@ -125,12 +126,12 @@ class Intake:
             try:
                 taken = await self._bus.take(source)
             except BusUnavailable:
-                return False  # the beat says so; the next sweep tries again
+                return None  # the beat says so; the next sweep tries again
             if taken is not None:
                 self._turns[long] += 1
                 self._accept(taken, source)
-                return True
-        return False
+                return taken
+        return None
 
     async def _look_for_orphans(self) -> None:
         if self._clock.monotonic() - self._listening_since < self._lease_s:

@@ -123,22 +123,15 @@ class Serving:
         telling.taken(held)
         self._hands.add(held)
         self._empty.clear()
-        self._spawn(self._arrive(held, source, self._arrivals.begin()), held)
-
-    async def _arrive(self, held: Held, source: str, arrival: Arrival) -> None:
-        try:
-            await self._check(held, source, arrival)
-        finally:
-            arrival.over()
+        arrival = self._arrivals.begin(soon=held.soon)
+        self._spawn(self._check(held, source, arrival), held, arrival.over)
 
     async def _check(self, held: Held, source: str, arrival: Arrival) -> None:
         verdict = await self._gate.check(held)
         if verdict.runs and held.attempt > 1:
-            arrival.over()  # nobody waits for what may take long
             verdict = await self._suspect(held)
         grammar: Grammar | None = None
         if verdict.runs and held.question.constraint is not None:
-            arrival.over()
             verdict, grammar = await self._constrain(held, verdict)
         if held.fate is not Fate.ANSWER or not held.taken.held:
             verdict = Verdict(held.fate if held.taken.held else Fate.ABANDON)
@@ -147,6 +140,7 @@ class Serving:
         if verdict.runs:
             held.stage = Stage.RUNNING
             self._core.join(order_of(held, verdict, grammar, self._strict))
+            arrival.over()
             return
         held.fate = verdict.fate
         arrival.over()
@@ -316,11 +310,15 @@ class Serving:
         if not len(self._hands):
             self._empty.set()
 
-    def _spawn(self, work: Coroutine[None, None, None], held: Held | None) -> None:
+    def _spawn(
+        self, work: Coroutine[None, None, None], held: Held | None, after: Callable[[], None] | None = None
+    ) -> None:
         task = asyncio.get_running_loop().create_task(self._guarded(work, held))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(lambda _: work.close())  # of a task that was cancelled before it began
+        if after is not None:
+            task.add_done_callback(lambda _: after())
 
     async def _guarded(self, work: Coroutine[None, None, None], held: Held | None) -> None:
         """A fault in one question's handling ends that question's hold: it comes back after its ack wait."""

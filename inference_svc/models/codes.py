@@ -43,7 +43,8 @@ class Codes:
     def from_zero(self) -> Codes:
         """The same matrix with codes from 0 on. Only where all types are ``NIBBLES``: then the minima are exact."""
         below = (self.code.min(axis=1, keepdims=True) < 0).astype(np.int8) * np.int8(8)
-        return Codes(self.scale, self.minimum - below.astype(np.float32) * self.scale, self.code + below)
+        minimum = np.where(below > 0, self.minimum - np.float32(8) * self.scale, self.minimum)
+        return Codes(self.scale, minimum, self.code + below)
 
     def values(self) -> Float32Array:
         """The matrix, float32 ``[out, in]``."""

@@ -63,6 +63,10 @@ class Taken(Protocol):
         """How often the question was delivered, this time included (1-based)."""
 
     @property
+    def behind(self) -> int:
+        """About how many questions waited behind it in its source when it was taken; 0 if none did."""
+
+    @property
     def traceparent(self) -> str:
         """The span in which the question was put in; empty for none."""
 

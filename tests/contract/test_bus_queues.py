@@ -30,6 +30,13 @@ async def test_a_question_arrives_as_it_was_sent(bus):
     assert (taken.attempt, taken.held) == (1, True)
 
 
+async def test_a_question_tells_how_many_wait_behind_it(bus):
+    rid = new_rid()
+    await bus.enqueue([question(rid, slot, lane) for slot, lane in enumerate((W0, W1, W0, OTHER))])
+    assert [(await bus.take("w")).behind for _ in range(3)] == [2, 1, 0]
+    assert (await bus.take("other")).behind == 0
+
+
 async def test_an_empty_source_gives_none(bus):
     assert await bus.take("w") is None
     assert await bus.take("express") is None

@@ -40,7 +40,7 @@ def _warn_once(place: str, reason: str) -> None:
 
 @contextmanager
 def locked(target: Path) -> Iterator[None]:
-    """Holds the lock that belongs to ``target`` (made with its directory): one process makes it, others wait.
+    """Holds the lock that belongs to ``target`` (made with its directory): one process writes it at a time.
 
     Raises:
         OSError: the directory cannot be made or written.

@@ -8,6 +8,7 @@ memory. See ``linear.h`` for the reader's side.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -26,6 +27,7 @@ GROUP = 32
 """int8 and codes: neighbouring inputs that share a scale."""
 
 _MOST_SHARE = 64
+_PIECE = 4096  # whole blocks of every variant
 
 FORMAT = 4
 """Version of the packed arrays, their layout and their file; part of the file's name."""
@@ -154,7 +156,7 @@ def check_shape(config: ModelConfig, precision: str) -> None:
 
 def form_of(precision: str, coded: bool) -> str:
     """How the matrices are packed: as the precision says, or as the codes that the file has for it (``has_codes``)."""
-    return {"fp32": "codes", "int8": "nibbles"}[precision] if coded else precision
+    return {"fp32": "codes", "int8": "nibbles"}.get(precision, precision) if coded else precision
 
 
 def sections(config: ModelConfig, weights: Weights, precision: str, variant: Variant) -> Iterator[tuple[str, Array]]:
@@ -183,14 +185,19 @@ def coded_sections(codes: ModelCodes, variant: Variant) -> Iterator[tuple[str, A
         yield "head", pack_codes(codes.output, variant)
     else:
         pack, check = pack_nibbles, "int8"
-        yield "embed", to_bf16(codes.output if codes.embed is None else codes.embed)
-        yield "head", pack_int8(codes.output, variant)
+        yield "embed", _in_pieces(to_bf16, codes.output if codes.embed is None else codes.embed)
+        yield "head", _in_pieces(partial(pack_int8, variant=variant), codes.output)
     check_shape(codes.config, check)
     yield "final_norm", codes.final_norm
     yield "inv_freq", codes.inv_freq
     for index, layer in enumerate(codes.layers):
         for name, array in chain(_coded_matrices(layer.matrices, pack, variant), _vectors(layer.vectors)):
             yield f"{index}.{name}", array
+
+
+def _in_pieces(pack: Callable[[Float32Array], Array], rows: Float32Array) -> Array:
+    """What ``pack`` makes of all rows, from some at a time: what it needs meanwhile stays small."""
+    return np.concatenate([pack(rows[first : first + _PIECE]) for first in range(0, len(rows), _PIECE)])
 
 
 def _matrices(layer: LayerWeights, pack: Packer, variant: Variant) -> Iterator[tuple[str, Array]]:

@@ -84,6 +84,11 @@ class Queues:
             queues.held[entry.number] = entry
         return entry
 
+    def waiting(self, source: str) -> int:
+        """Questions that may be taken now, and some that have ended meanwhile."""
+        queues = self._sources[source]
+        return len(queues.again) + len(queues.waiting)
+
     def holds(self, entry: Entry, holder: int, now: float) -> bool:
         """Whether delivery ``holder`` of the entry may still answer for it."""
         held = self._sources[entry.question.lane.queue].held.get(entry.number)

@@ -32,6 +32,7 @@ class MemoryTaken:
         self._queues = queues
         self._now, self._time, self._ring = now, time, ring
         self.attempt = entry.holder
+        self.behind = queues.waiting(entry.question.lane.queue)
         self.traceparent = entry.traceparent
 
     @property

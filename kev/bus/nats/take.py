@@ -127,6 +127,7 @@ class NatsTaken:
         self._answered = False
         self.question = question
         self.attempt = int(message.metadata.num_delivered)
+        self.behind = int(message.metadata.num_pending)
         self.traceparent = (message.headers or {}).get(traces.HEADER, "")
 
     @property

@@ -11,9 +11,11 @@ from inference_svc.arrivals import Arrival, Arrivals
 def test_it_is_told_when_the_first_comes_and_when_the_last_is_there() -> None:
     told: list[bool] = []
     arrivals = Arrivals(told.append)
-    with arrivals.possible():
+    with arrivals.behind() as behind:
+        behind.set(True)
         first, second = arrivals.begin(), arrivals.begin()
         first.over()
+        arrivals.begin(soon=False)
     assert told == [True]
     second.over()
     assert told == [True, False]
@@ -22,7 +24,8 @@ def test_it_is_told_when_the_first_comes_and_when_the_last_is_there() -> None:
 def test_a_sweep_that_fails_is_over() -> None:
     told: list[bool] = []
     try:
-        with Arrivals(told.append).possible():
+        with Arrivals(told.append).behind() as behind:
+            behind.set(True)
             raise OSError
     except OSError:
         pass

@@ -181,6 +181,14 @@ def test_a_core_at_work_waits_for_nobody() -> None:
     assert running.core.stop()
 
 
+def test_what_ends_at_once_waits_for_nobody() -> None:
+    running = Host(FakeBackend(), company_s=60.0)
+    running.core.expect(True)
+    running.order(1, [9] * 1000, tokens=1)
+    assert running.ends(1)[1].finish is FinishReason.REFUSED
+    assert running.core.stop()
+
+
 def test_a_core_that_is_stopped_does_not_wait() -> None:
     running = Host(FakeBackend(), company_s=60.0)
     running.core.expect(True)

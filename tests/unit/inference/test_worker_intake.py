@@ -16,6 +16,12 @@ from kev.bus.messages import Lane
 from kev.domain.errors import BusUnavailable
 
 
+class Name(str):
+    """A taken question."""
+
+    behind = 0
+
+
 class FakeBus:
     """Sources as lists of names; a take calls ``on_take`` first."""
 
@@ -34,7 +40,9 @@ class FakeBus:
         self.tries.append(source)
         self.tried.set()
         waiting = self.sources.get(source)
-        found = waiting.popleft() if waiting else None
+        found = Name(waiting.popleft()) if waiting else None
+        if found is not None:
+            found.behind = len(waiting or ())
         self.on_take(source)
         await asyncio.sleep(0)
         return found
@@ -114,17 +122,30 @@ async def test_it_never_takes_more_than_there_is_room_for(running: Start) -> Non
     assert await desk.takes(4) == ["a", "b", "c", "d"]
 
 
-async def test_more_may_come_for_as_long_as_it_sweeps(running: Start) -> None:
+async def test_it_tells_while_questions_wait_behind_the_last_one(running: Start) -> None:
     bus = FakeBus()
-    bus.sources["w1"] = deque("ab")
-    desk = Desk(bus, room=4)
-    seen: list[bool] = []
-    bus.on_take = lambda source: seen.append(desk.expected[-1])
-    running(desk)
+    bus.sources["w1"] = deque("abc")
+    desk = running(Desk(bus, room=4))
+    await desk.takes(3)
+    assert desk.expected == [True, False]
+
+
+async def test_nobody_waits_behind_a_lone_question(running: Start) -> None:
+    bus = FakeBus()
+    bus.sources["w1"] = deque("a")
+    desk = running(Desk(bus, room=4))
+    await desk.takes(1)
+    await desk.intake.stop()
+    assert desk.expected == []
+
+
+async def test_no_room_is_no_reason_to_wait(running: Start) -> None:
+    bus = FakeBus()
+    bus.sources["w1"] = deque("abc")
+    desk = running(Desk(bus, room=2))
     await desk.takes(2)
     await desk.intake.stop()
-    assert all(seen)
-    assert desk.expected[-1] is False
+    assert desk.expected == [True, False]
 
 
 async def test_a_bell_that_rings_during_a_sweep_is_heard(running: Start) -> None:
