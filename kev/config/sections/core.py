@@ -50,7 +50,8 @@ class CoreSettings(Section):
     long_row_share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.1
     """Most rows that prompts of the long lane add to a forward, as a share of the other questions' rows in it."""
     window_ms: Annotated[float, Field(ge=0, le=1000)] = 0.0
-    """How long a forward waits for more questions; 0 packs what is there."""
+    """How long the first forward after idleness waits for more questions; 0 packs what is there, and waits only for
+    questions that the worker is taking at that moment, 30 ms at most."""
     grammar_ms: Annotated[int, Field(ge=50, le=60_000)] = 2_000
     """Processor time that compiling one JSON schema or regular expression may take, milliseconds."""
 
