@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any
 
 import httpx
@@ -67,7 +66,7 @@ class ServingJob(Job):
 
     def run(self) -> JobResult:
         """Runs the job, greedy; end-of-sequence is a token like any other."""
-        begin = perf_counter()
+        begin = time.perf_counter()
         if self._shared and self.cold:
             self._forward([Span(-1, self._work.prefix[: self._shared], 0, self._tables[0], wanted=0)])
         read = [self._shared] * len(self._tables)
@@ -78,10 +77,10 @@ class ServingJob(Job):
                 self._result.answers[number, written[number]] = token
                 written[number] += 1
                 if written[number] == 1:
-                    self._result.first_tokens.append(perf_counter() - begin)
+                    self._result.first_tokens.append(time.perf_counter() - begin)
             for span in spans:
                 read[span.channel] = span.end
-        self._result.total = perf_counter() - begin
+        self._result.total = time.perf_counter() - begin
         return self._result
 
     def _next(self, read: list[int], written: list[int]) -> list[Span]:

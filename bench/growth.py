@@ -29,7 +29,7 @@ import numpy as np
 
 from bench.common import reported
 from bench.common_plot import plot
-from bench.core.floor import body_weights, weight_bytes
+from bench.core.floor import body_weights, forward_floor, weight_bytes
 from inference_svc.assembly import core_of
 from inference_svc.backends.native import NativeBackend
 from inference_svc.backends.native.roofs import Roofs, measure_roofs
@@ -109,9 +109,7 @@ def _floor(backend: NativeBackend, roofs: Roofs, count: int, context: int) -> fl
     kv_bytes = count * context * backend.kv_bytes_per_page / 16
     attention = 4.0 * count * context * config.layers * config.q_width
     used = weight_bytes(backend) + kv_bytes
-    if backend.packed.form == "nibbles":
-        return roofs.floor(used, 2.0 * count * head + attention, 2.0 * count * body)
-    return roofs.floor(used, 2.0 * count * (body + head) + attention)
+    return forward_floor(backend, roofs, used, 2.0 * count * body, 2.0 * count * head + attention)
 
 
 class _Decoding:

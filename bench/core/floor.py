@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from inference_svc.backends.native import NativeBackend
+from inference_svc.backends.native.layout import GROUP_BYTES
+from inference_svc.backends.native.packing import GROUP
 from inference_svc.backends.native.roofs import Roofs
 from inference_svc.models import ModelConfig
 
@@ -24,7 +26,7 @@ def body_weights(config: ModelConfig) -> int:
 def weight_bytes(backend: NativeBackend, wide: bool = False) -> float:
     """Bytes of all weights that a forward multiplies with."""
     config = backend.packed.config
-    each = {"codes": 4.0, "nibbles": 34 / 32}.get(backend.packed.form)
+    each = {"codes": 4.0, "nibbles": GROUP_BYTES["int8"] / GROUP}.get(backend.packed.form)
     if wide and each:
         return each * (body_weights(config) + config.hidden * config.vocab)
     return float(backend.packed.weight_bytes)
@@ -42,10 +44,24 @@ def job_floor(backend: NativeBackend, roofs: Roofs, packs: Iterable[tuple[int, i
     config = backend.packed.config
     body, head = body_weights(config), config.hidden * config.vocab
     per_weight = weight_bytes(backend, wide) / (body + head)
-    nibbles = backend.packed.form == "nibbles" and not wide
     seconds = 0.0
     for rows, wanted in packs:
         used = (body + (head if wanted else 0)) * per_weight
-        blocks, last = 2.0 * rows * body, 2.0 * wanted * head
-        seconds += roofs.floor(used, last, blocks) if nibbles else roofs.floor(used, last + blocks)
+        seconds += forward_floor(backend, roofs, used, 2.0 * rows * body, 2.0 * wanted * head, wide)
     return seconds
+
+
+def forward_floor(
+    backend: NativeBackend, roofs: Roofs, used: float, blocks: float, rest: float, wide: bool = False
+) -> float:
+    """Seconds of one forward.
+
+    Args:
+        backend, roofs, wide: As for ``job_floor``.
+        used: Bytes that it reads.
+        blocks: Operations with the weights of the blocks.
+        rest: All others.
+    """
+    if backend.packed.form == "nibbles" and not wide:
+        return roofs.floor(used, rest, blocks)
+    return roofs.floor(used, blocks + rest)

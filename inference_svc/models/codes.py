@@ -150,3 +150,6 @@ CODED = frozenset(_READERS)
 
 NIBBLES = frozenset({"Q4_0", "Q4_1"})
 """Those whose codes have four bits."""
+
+KEPT = {"fp32": CODED, "int8": NIBBLES}
+"""By precision: the types of a block's matrices whose codes it keeps. Others keep none."""

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from inference_svc.models.codes import CODED, NIBBLES, Codes, LayerCodes, ModelCodes
+from inference_svc.models.codes import CODED, KEPT, Codes, LayerCodes, ModelCodes
 from inference_svc.models.config import ModelConfig, RopeScaling
 from inference_svc.models.errors import ModelError
 from inference_svc.models.gguf_file import GgufFile
@@ -72,6 +72,10 @@ def load_gguf(path: Path) -> tuple[ModelConfig, Weights]:
 def gguf_codes(path: Path, precision: str) -> ModelCodes | None:
     """What ``load_gguf`` reads, with the matrices as they are stored; None unless the file has codes for a precision.
 
+    Args:
+        path: The file.
+        precision: One of ``KEPT``.
+
     Raises:
         ModelError: as ``load_gguf`` would.
     """
@@ -92,16 +96,15 @@ def gguf_codes(path: Path, precision: str) -> ModelCodes | None:
 
 
 def has_gguf_codes(path: Path, precision: str) -> bool:
-    """Whether ``gguf_codes`` finds any; no tensor is read."""
+    """Whether ``gguf_codes`` finds any, for one of ``KEPT``; no tensor is read."""
     file = GgufFile(path)
     return _has_codes(file, _config(file), precision)
 
 
 def _has_codes(file: GgufFile, config: ModelConfig, precision: str) -> bool:
     names = [f"blk.{index}.{_LAYER[field]}" for index in range(config.layers) for field in MATRICES]
-    if precision == "fp32":
-        return all(file.kind(name) in CODED for name in (*names, _output(config)))
-    return precision == "int8" and all(file.kind(name) in NIBBLES for name in names)
+    head = precision != "fp32" or file.kind(_output(config)) in CODED
+    return head and all(file.kind(name) in KEPT[precision] for name in names)
 
 
 def _output(config: ModelConfig) -> str:

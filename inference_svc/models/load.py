@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from inference_svc.models.codes import ModelCodes
+from inference_svc.models.codes import KEPT, ModelCodes
 from inference_svc.models.config import ModelConfig
 from inference_svc.models.errors import ModelError
 from inference_svc.models.gguf import gguf_codes, has_gguf_codes, inspect_gguf, load_gguf
@@ -41,7 +41,7 @@ def load_codes(path: str | Path, precision: str) -> ModelCodes | None:
         ModelError: as ``load_weights`` would.
     """
     found = _found(path)
-    return None if found.is_dir() else gguf_codes(found, precision)
+    return None if found.is_dir() or precision not in KEPT else gguf_codes(found, precision)
 
 
 def has_codes(path: str | Path, precision: str) -> bool:
@@ -51,7 +51,7 @@ def has_codes(path: str | Path, precision: str) -> bool:
         ModelError: as ``load_weights`` would.
     """
     found = _found(path)
-    return not found.is_dir() and has_gguf_codes(found, precision)
+    return not found.is_dir() and precision in KEPT and has_gguf_codes(found, precision)
 
 
 def inspect(path: str | Path) -> tuple[ModelConfig, Counter[str]]:

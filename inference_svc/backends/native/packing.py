@@ -74,22 +74,14 @@ def pack_int8(weight: Float32Array, variant: Variant) -> Array:
     count, _, groups, _ = grouped.shape
     scales = bits.astype(np.uint16).reshape(count, 2, lanes, groups).transpose(0, 3, 2, 1)
     steps = whole.reshape(count, variant.block, groups, GROUP // step, step).transpose(0, 2, 3, 1, 4)
-    parts = [np.ascontiguousarray(part).reshape(count, groups, -1).view(np.uint8) for part in (scales, steps)]
-    return np.concatenate(parts, axis=2)
+    return _in_groups(scales, steps)
 
 
 def pack_codes(codes: Codes, variant: Variant) -> Array:
     """``[blocks, groups, bytes]``: each group's scales and minima (float32), then its codes, ``[32, block]``."""
-    scale, minimum = (
-        np.ascontiguousarray(_blocks(array, variant.block).swapaxes(1, 2)) for array in (codes.scale, codes.minimum)
-    )
-    code = _blocks(codes.code, variant.block)
-    count, block, _ = code.shape
-    steps = code.reshape(count, block, -1, GROUP).transpose(0, 2, 3, 1)
-    parts = [
-        np.ascontiguousarray(part).reshape(*scale.shape[:2], -1).view(np.uint8) for part in (scale, minimum, steps)
-    ]
-    return np.concatenate(parts, axis=2)
+    scale, minimum, code = (_blocks(array, variant.block) for array in (codes.scale, codes.minimum, codes.code))
+    steps = code.reshape(*scale.shape, GROUP).transpose(0, 2, 3, 1)
+    return _in_groups(scale.swapaxes(1, 2), minimum.swapaxes(1, 2), steps)
 
 
 def pack_nibbles(codes: Codes, variant: Variant) -> Array:
@@ -101,18 +93,16 @@ def pack_nibbles(codes: Codes, variant: Variant) -> Array:
         NativeUnavailable: a scale of Q4_0 is so large that eight times of it is no half-precision number.
     """
     codes = codes.from_zero()
-    scale, minimum = (
-        np.ascontiguousarray(_blocks(_exact_halves(array), variant.block).swapaxes(1, 2))
-        for array in (codes.scale, codes.minimum)
-    )
-    code = _blocks(codes.code, variant.block).view(np.uint8)
-    count, block, depth = code.shape
-    halves = code.reshape(count, block, depth // GROUP, GROUP // 8, 2, 4)
+    scale, minimum, code = (_blocks(array, variant.block) for array in (codes.scale, codes.minimum, codes.code))
+    halves = code.view(np.uint8).reshape(*scale.shape, GROUP // 8, 2, 4)
     steps = (halves[..., 0, :] | halves[..., 1, :] << 4).transpose(0, 2, 3, 1, 4)
-    parts = [
-        np.ascontiguousarray(part).reshape(*scale.shape[:2], -1).view(np.uint8) for part in (scale, minimum, steps)
-    ]
-    return np.concatenate(parts, axis=2)
+    return _in_groups(_exact_halves(scale).swapaxes(1, 2), _exact_halves(minimum).swapaxes(1, 2), steps)
+
+
+def _in_groups(*parts: Array) -> Array:
+    """The bytes of arrays ``[blocks, groups, …]``, one after the other in each group."""
+    flat = [np.ascontiguousarray(part).reshape(*part.shape[:2], -1).view(np.uint8) for part in parts]
+    return np.concatenate(flat, axis=2)
 
 
 def _exact_halves(values: Float32Array) -> npt.NDArray[np.float16]:

@@ -114,19 +114,27 @@ def test_every_matrix_is_the_one_that_is_read(tmp_path: Path, kind: str) -> None
         assert all(same_bits(coded.vectors[name], array) for name, array in layer.vectors().items())
 
 
-@pytest.fixture(params=[False, True], ids=["a head of its own", "tied"])
+TIED = {False: "a head of its own", True: "tied"}
+
+
+@pytest.fixture(params=TIED, ids=TIED.values())
 def some_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     write(tmp_path / "model.gguf", "Q4_1", tied=request.param)
     return tmp_path / "model.gguf"
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
-def test_packed_codes_are_counted_to_the_byte(some_file: Path, variant: Variant) -> None:
-    codes = load_codes(some_file, "fp32")
+@pytest.mark.parametrize("tied", TIED, ids=TIED.values())
+@pytest.mark.parametrize(("precision", "kind", "share"), [("fp32", "Q4_1", 0.6), ("int8", "Q4_0", 1.0)])
+def test_packed_codes_are_counted_to_the_byte(
+    tmp_path: Path, precision: str, kind: str, share: float, tied: bool, variant: Variant
+) -> None:
+    write(tmp_path / "model.gguf", kind, tied=tied)
+    codes = load_codes(tmp_path / "model.gguf", precision)
     assert codes is not None
     total = sum(array.nbytes for name, array in coded_sections(codes, variant) if name != "inv_freq")
-    assert sizes.native_weights(codes.config, "fp32", variant, coded=True) == total
-    assert total < 0.6 * sizes.native_weights(codes.config, "fp32", variant)
+    assert sizes.native_weights(codes.config, precision, variant, coded=True) == total
+    assert total < share * sizes.native_weights(codes.config, precision, variant)
 
 
 def test_they_are_packed_one_matrix_at_a_time(some_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

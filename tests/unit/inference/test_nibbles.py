@@ -14,11 +14,10 @@ from inference_models import oracle_logits, tokens_of
 from native_support import load, score
 
 from inference_svc.backends.native import NativeUnavailable
-from inference_svc.backends.native.packing import coded_sections, pack_nibbles
+from inference_svc.backends.native.packing import pack_nibbles
 from inference_svc.backends.native.variants import VARIANTS, Variant, by_name
 from inference_svc.models import has_codes, load_codes
 from inference_svc.models.codes import GROUP, NIBBLES, Codes, codes_of
-from inference_svc.planning import sizes
 
 pytestmark = pytest.mark.timeout(600)
 """The first test may have to compile the kernels."""
@@ -94,21 +93,6 @@ def test_one_matrix_without_them_is_enough(tmp_path: Path, other: dict[str, str]
     path = tmp_path / "model.gguf"
     write(path, "Q4_1", other=other)
     assert load(path, "int8", pages=8).packed.form == form
-
-
-@pytest.fixture(params=[False, True], ids=["a head of its own", "tied"])
-def some_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    write(tmp_path / "model.gguf", "Q4_0", tied=request.param)
-    return tmp_path / "model.gguf"
-
-
-@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
-def test_they_are_counted_to_the_byte(some_file: Path, variant: Variant) -> None:
-    codes = load_codes(some_file, "int8")
-    assert codes is not None
-    total = sum(array.nbytes for name, array in coded_sections(codes, variant) if name != "inv_freq")
-    assert sizes.native_weights(codes.config, "int8", variant, coded=True) == total
-    assert total < sizes.native_weights(codes.config, "int8", variant)
 
 
 @pytest.mark.parametrize("kind", sorted(NIBBLES))

@@ -122,30 +122,20 @@ async def test_it_never_takes_more_than_there_is_room_for(running: Start) -> Non
     assert await desk.takes(4) == ["a", "b", "c", "d"]
 
 
-async def test_it_tells_while_questions_wait_behind_the_last_one(running: Start) -> None:
+@pytest.mark.parametrize(
+    ("queued", "room", "expected"),
+    [("abc", 4, [True, False]), ("a", 4, []), ("abc", 2, [True, False])],
+    ids=["until the last one is taken", "not behind a lone question", "not where there is no room"],
+)
+async def test_it_tells_while_questions_wait_behind_the_last_one(
+    running: Start, queued: str, room: int, expected: list[bool]
+) -> None:
     bus = FakeBus()
-    bus.sources["w1"] = deque("abc")
-    desk = running(Desk(bus, room=4))
-    await desk.takes(3)
-    assert desk.expected == [True, False]
-
-
-async def test_nobody_waits_behind_a_lone_question(running: Start) -> None:
-    bus = FakeBus()
-    bus.sources["w1"] = deque("a")
-    desk = running(Desk(bus, room=4))
-    await desk.takes(1)
+    bus.sources["w1"] = deque(queued)
+    desk = running(Desk(bus, room=room))
+    await desk.takes(min(len(queued), room))
     await desk.intake.stop()
-    assert desk.expected == []
-
-
-async def test_no_room_is_no_reason_to_wait(running: Start) -> None:
-    bus = FakeBus()
-    bus.sources["w1"] = deque("abc")
-    desk = running(Desk(bus, room=2))
-    await desk.takes(2)
-    await desk.intake.stop()
-    assert desk.expected == [True, False]
+    assert desk.expected == expected
 
 
 async def test_a_bell_that_rings_during_a_sweep_is_heard(running: Start) -> None:

@@ -3,7 +3,7 @@
 // are the same numbers: scale * code has at most 19 bits, so that the sum is all
 // that is rounded, here as where the file was read.
 //
-// One tile of rows uses a weight where it is decoded. For more rows a block is
+// Few rows use a weight where it is decoded. For more rows a block is
 // written out as numbers: a part at a time, which stays in the first cache while
 // they pass by; for very many a longer one, because short pieces of rows are not
 // read fast. The sums are those of Dense<float>, in its order.
@@ -21,7 +21,7 @@ namespace kev {
 // A group of a block: BLOCK scales and BLOCK minima as float32, then 32 times
 // BLOCK codes.
 struct Coded {
-  static constexpr int DIRECT_ROWS = TILE + 4;        // up to so many, decoding again for a second tile costs less than writing out
+  static constexpr int DIRECT_ROWS = TILE + 4;        // up to so many, decoding twice costs less than writing out
   static constexpr int PART_ROWS = 48;                // beyond so many rows parts are long
   static constexpr int PART = 3072 / BLOCK / GROUP;   // groups of a part: 12 KiB of numbers
   static constexpr int LONG_PART = 1344 / GROUP;      // so long are rows of which more than 48 are in cache

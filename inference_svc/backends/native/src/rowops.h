@@ -82,7 +82,8 @@ class GroupRows {
   }
   void put(int r, const float* x, long depth) {
     const long groups = depth / GROUP;
-    for (long g = 0; g < groups; g++) quantise(x + g * GROUP, data_.data() + r * padded(depth) + g * GROUP, r * groups + g);
+    for (long g = 0; g < groups; g++)
+      quantise(x + g * GROUP, data_.data() + r * padded(depth) + g * GROUP, r * groups + g);
   }
   Operand operand(long depth) const {
     return {data_.data(), padded(depth) * long(sizeof(X)), scale_.data(), start_.data(), total_.data(), depth / GROUP};
