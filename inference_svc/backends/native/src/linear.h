@@ -108,6 +108,14 @@ static inline __attribute__((always_inline)) void clear(Accumulators<R, NV>& acc
 }
 
 template <int R, int NV>
+static inline __attribute__((always_inline)) void take(Accumulators<R, NV>& acc, const float* sums) {
+#pragma GCC unroll 16
+  for (int r = 0; r < R; r++)
+#pragma GCC unroll 16
+    for (int v = 0; v < NV; v++) acc.v[r][v] = load(sums + (r * NV + v) * W);
+}
+
+template <int R, int NV>
 static inline __attribute__((always_inline)) void put(const Accumulators<R, NV>& acc, float* out) {
 #pragma GCC unroll 16
   for (int r = 0; r < R; r++)
