@@ -32,11 +32,15 @@ struct Matrix {
 // The rows on the left side, in the form that a precision's kernel reads.
 struct Operand {
   const void* data = nullptr;
-  long stride = 0;              // bytes between rows
-  const float* scale = nullptr;   // int8: one per row and group
-  const int32_t* start = nullptr;  // int8: what each group's sum begins with
-  const float* total = nullptr;    // nibbles: the sum of each group's values
-  long groups = 0;              // int8, nibbles: groups between rows of the three arrays above
+  long stride = 0;  // bytes between rows
+};
+
+// A group of a row in whole numbers: one run of memory, so that one address finds all of it.
+template <class X, class Sum>
+struct RowGroup {
+  X value[GROUP];
+  float scale;
+  Sum sum;  // of the values, as the kernel adds it
 };
 
 template <int R, int NV>
@@ -193,6 +197,7 @@ struct DotBf16 {
 // halves of a word, the second's in the high halves), then 32 / KQ steps of
 // BLOCK * KQ weights.
 struct Int8 {
+  using Rows = RowGroup<xint, int32_t>;  // sum: what the group's sum begins with
   static constexpr int STEP = GROUP / 8, WIDE_ROWS = 0, MOST_ROWS = 1 << 16, FORESEEN_ROWS = 0;
   static constexpr int STEPS = GROUP / KQ;
   static constexpr long SCALE_BYTES = BLOCK * 2;
@@ -204,9 +209,8 @@ struct Int8 {
     constexpr int NV = NB * VB;
     const uint8_t* w = m.data + block * m.block_bytes;
     const uint8_t* x = static_cast<const uint8_t*>(a.data) + row * a.stride;
-    const float* scale = a.scale + row * a.groups;
-    const int32_t* start = a.start + row * a.groups;
-    const long xs = a.stride, groups = a.groups, bytes = m.block_bytes;
+    const long xs = a.stride, bytes = m.block_bytes;
+    const auto of = [&](int r) { return reinterpret_cast<const Rows*>(x + r * xs); };
     // The totals stay in memory: the registers belong to the group's whole numbers.
     for (int i = 0; i < R * NV; i++) store(out + i * W, set1(0.0f));
     for (int g = 0; g < m.depth / GROUP; g++) {
@@ -214,8 +218,8 @@ struct Int8 {
 #pragma GCC unroll 16
       for (int r = 0; r < R; r++)
 #pragma GCC unroll 16
-        for (int v = 0; v < NV; v++) acc[r][v] = KQ == 4 ? set1i(start[r * groups + g]) : set1i(0);
-      const uint8_t* ws = w + SCALE_BYTES;
+        for (int v = 0; v < NV; v++) acc[r][v] = KQ == 4 ? set1i(of(r)->sum) : set1i(0);
+      const uint8_t *ws = w + SCALE_BYTES, *xk = x;
       for (int turn = 0; turn < 8; turn++) {
         ahead.fetch();
 #pragma GCC unroll 2
@@ -225,27 +229,29 @@ struct Int8 {
           for (int v = 0; v < NV; v++) wv[v] = load_weights(ws + (v / VB) * bytes + (v % VB) * W * KQ);
 #pragma GCC unroll 16
           for (int r = 0; r < R; r++) {
-            const vi xv = repeat32(x + r * xs);
+            const vi xv = repeat32(xk + r * xs);
 #pragma GCC unroll 16
             for (int v = 0; v < NV; v++) idot_into(acc[r][v], wv[v], xv);
           }
           ws += BLOCK * KQ;
-          x += 4;
+          xk += 4;
         }
       }
 #pragma GCC unroll 16
       for (int b = 0; b < NB; b++) {
+        keep_in_memory();
         const bf16* scales = reinterpret_cast<const bf16*>(w + b * bytes);
         const vf s0 = load_even(scales), s1 = load_odd(scales, 0);
 #pragma GCC unroll 16
         for (int r = 0; r < R; r++) {
-          vf sx = set1(scale[r * groups + g]);
+          const vf sx = set1(of(r)->scale);
           float* total = out + (r * NV + b * VB) * W;
           store(total, fma(to_float(acc[r][b * VB]), mul(s0, sx), load(total)));
           store(total + W, fma(to_float(acc[r][b * VB + 1]), mul(s1, sx), load(total + W)));
         }
       }
       w += GROUP_BYTES;
+      x += sizeof(Rows);
     }
   }
 };
@@ -300,7 +306,7 @@ static void linear_part(P, const Matrix& m, const Operand& a, int from, int to, 
 struct Deal {
   int per_task, tasks;
   Deal(const Pool& pool, const Matrix& m)
-      : per_task(std::max(2, m.blocks / (pool.threads() * 8) & ~1)), tasks((m.blocks + per_task - 1) / per_task) {}
+      : per_task(std::max(2, m.blocks / (pool.threads() * 32) & ~1)), tasks((m.blocks + per_task - 1) / per_task) {}
 };
 
 // All rows and blocks. done(row, block, values) gets each row's BLOCK sums. `then` is

@@ -70,63 +70,57 @@ class Bf16Rows {
 };
 
 // Rows in groups of 32, each with its own scale: never one scale for two rows.
-template <class X>
+template <class X, class Sum>
 class GroupRows {
+  using Group = RowGroup<X, Sum>;
+
  public:
   explicit GroupRows(float levels) : levels_(levels) {}
-  void reserve(long rows, long depth) {
-    data_.resize(rows * padded(depth));
-    scale_.resize(rows * (depth / GROUP));
-    start_.resize(rows * (depth / GROUP));
-    total_.resize(rows * (depth / GROUP));
-  }
+  void reserve(long rows, long depth) { data_.resize(rows * stride(depth)); }
   void put(int r, const float* x, long depth) {
-    const long groups = depth / GROUP;
-    for (long g = 0; g < groups; g++)
-      quantise(x + g * GROUP, data_.data() + r * padded(depth) + g * GROUP, r * groups + g);
+    Group* to = data_.data() + r * stride(depth);
+    for (long g = 0; g < depth / GROUP; g++) quantise(x + g * GROUP, to[g]);
   }
-  Operand operand(long depth) const {
-    return {data_.data(), padded(depth) * long(sizeof(X)), scale_.data(), start_.data(), total_.data(), depth / GROUP};
-  }
+  Operand operand(long depth) const { return {data_.data(), stride(depth) * long(sizeof(Group))}; }
   static constexpr bool in_place = false;
 
  private:
-  // `lost` becomes NaN with any value that is not finite, and so does the scale:
-  // a NaN would otherwise be rounded to a number like any other.
-  void quantise(const float* x, X* to, long group) {
-    vf top = set1(0.0f), lost = set1(0.0f);
-    for (int i = 0; i < GROUP; i += W) {
-      top = max(top, abs(load(x + i)));
-      lost = fma(load(x + i), set1(0.0f), lost);
-    }
-    float most = max_lanes(top);
+  static long stride(long depth) { return depth / GROUP + 1; }  // see padded
+
+  // Magnitudes are compared as whole numbers: so what is not finite is the greatest, and
+  // makes the scale what it is. Else a NaN would be rounded to a number like any other.
+  void quantise(const float* x, Group& to) {
+    vi top = set1i(0);
+    for (int i = 0; i < GROUP; i += W) top = maxi(top, bits(abs(load(x + i))));
+    float most = bits(max_lanes(top));
 #ifdef KEV_DEFECTS  // for tests that must fail: the scale depends on rows seen before
     static float seen = 0.0f;
     most = seen = most > seen ? most : seen;
 #endif
     const vf factor = set1(most > 0.0f ? levels_ / most : 0.0f);
     alignas(64) int32_t whole[GROUP];
-    for (int i = 0; i < GROUP; i += W) store(reinterpret_cast<float*>(whole + i), bits(to_int(mul(load(x + i), factor))));
-    uint32_t sum = 0;  // wraps where the row is lost anyway
-    for (int i = 0; i < GROUP; i++) {
-      to[i] = X(whole[i]);
-      sum += uint32_t(whole[i]);
+    vi sums = set1i(0);
+    for (int i = 0; i < GROUP; i += W) {
+      const vi rounded = to_int(mul(load(x + i), factor));
+      storei(whole + i, rounded);
+      sums = addi(sums, rounded);
     }
-    scale_[group] = most / levels_ + sum_lanes(lost);
-    start_[group] = int32_t(0u - 128u * sum);
-    total_[group] = scale_[group] * float(int32_t(sum));
+    for (int i = 0; i < GROUP; i++) to.value[i] = X(whole[i]);
+    to.scale = most / levels_;
+    put_sum(sum_lanes(sums), to);
   }
 
+  static void put_sum(uint32_t sum, RowGroup<X, int32_t>& to) { to.sum = int32_t(0u - 128u * sum); }
+  static void put_sum(uint32_t sum, RowGroup<X, float>& to) { to.sum = to.scale * float(int32_t(sum)); }
+
   const float levels_;
-  std::vector<X> data_;
-  std::vector<float> scale_, total_;
-  std::vector<int32_t> start_;
+  std::vector<Group> data_;
 };
 
-struct Int8Rows : GroupRows<xint> {
+struct Int8Rows : GroupRows<xint, int32_t> {
   Int8Rows() : GroupRows(X_LEVELS) {}
 };
-struct NibbleRows : GroupRows<int8_t> {
+struct NibbleRows : GroupRows<int8_t, float> {
   NibbleRows() : GroupRows(127.0f) {}
 };
 

@@ -49,11 +49,18 @@ static inline vf min(vf a, vf maybe_nan) { return KEV_OP(min_ps)(a, maybe_nan); 
 static inline vi to_int(vf v) { return KEV_OP(cvtps_epi32)(v); }  // nearest, ties to even
 static inline vf to_float(vi v) { return KEV_OP(cvtepi32_ps)(v); }
 static inline vi addi(vi a, vi b) { return KEV_OP(add_epi32)(a, b); }
+static inline vi maxi(vi a, vi b) { return KEV_OP(max_epi32)(a, b); }
 static inline vf bits(vi v) { return KEV_CAST_IF(v); }
 static inline vi bits(vf v) { return KEV_CAST_FI(v); }
 static inline vi shift_left16(vi v) { return KEV_OP(slli_epi32)(v, 16); }
 static inline vi shift_left23(vi v) { return KEV_OP(slli_epi32)(v, 23); }
 static inline vi high_half(vi v) { return KEV_AND(v, set1i(int32_t(0xffff0000))); }
+static inline void storei(int32_t* p, vi v) { store(reinterpret_cast<float*>(p), bits(v)); }
+static inline float bits(int32_t v) {
+  float f;
+  std::memcpy(&f, &v, 4);
+  return f;
+}
 static inline vf abs(vf v) { return bits(KEV_AND(bits(v), set1i(0x7fffffff))); }
 
 // Sums that stay in one register. Left to itself the compiler moves accumulators
@@ -66,6 +73,9 @@ static inline vf abs(vf v) { return bits(KEV_AND(bits(v), set1i(0x7fffffff))); }
 #endif
 static inline void fma_into(vf& acc, vf a, vf b) { KEV_INTO("vfmadd231ps %2, %1, %0", acc, a, b, fma(a, b, acc)); }
 static inline void add_into(vi& acc, vi a) { KEV_INTO("vpaddd %1, %0, %0", acc, a, a, addi(acc, a)); }
+
+// Numbers in memory stay there: the compiler would read them early, and spill sums to have room for them.
+static inline void keep_in_memory() { asm volatile("" : : : "memory"); }
 
 #if defined(__AVX512F__)
 static inline vf zero_if_below(vf x, vf limit, vf y) {
@@ -92,6 +102,21 @@ static inline float max_lanes(vf v) {
   float top = lane[0];
   for (int i = 1; i < W; i++) top = lane[i] > top ? lane[i] : top;
   return top;
+}
+
+static inline int32_t max_lanes(vi v) {
+  int32_t lane[W];
+  storei(lane, v);
+  int32_t top = lane[0];
+  for (int i = 1; i < W; i++) top = lane[i] > top ? lane[i] : top;
+  return top;
+}
+static inline uint32_t sum_lanes(vi v) {  // wraps
+  int32_t lane[W];
+  storei(lane, v);
+  uint32_t total = 0;
+  for (int i = 0; i < W; i++) total += uint32_t(lane[i]);
+  return total;
 }
 
 // e^x. NaN stays NaN; far below zero it is exactly 0. Error about one unit in the last place.
@@ -201,11 +226,13 @@ static inline vi high_nibbles(vi v) { return KEV_AND(KEV_OP(srli_epi32)(v, 4), s
 static inline void nibble_dot_into(vi& acc, vi w, vi x) {
   KEV_INTO("vpdpbusd %2, %1, %0", acc, w, x, _mm512_dpbusd_epi32(acc, w, x));
 }
+static inline vi nibble_dot(vi w, vi x) { return _mm512_dpbusd_epi32(set1i(0), w, x); }
 static inline vi nibble_sums(vi acc) { return acc; }
 #else
 // Sums of 16 bits, two for a column: a group's are at most 16 x 15 x 127, and never saturate.
+static inline vi nibble_dot(vi w, vi x) { return KEV_OP(maddubs_epi16)(w, x); }
 static inline void nibble_dot_into(vi& acc, vi w, vi x) {
-  const vi products = KEV_OP(maddubs_epi16)(w, x);
+  const vi products = nibble_dot(w, x);
   KEV_INTO("vpaddw %1, %0, %0", acc, products, products, KEV_OP(add_epi16)(acc, products));
 }
 static inline vi nibble_sums(vi acc) { return KEV_OP(madd_epi16)(acc, set1i(0x00010001)); }

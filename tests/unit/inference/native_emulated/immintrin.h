@@ -13,6 +13,7 @@
 #pragma pop_macro("__AVX512VNNI__")
 #pragma pop_macro("__AVX512BF16__")
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -95,6 +96,9 @@ static inline __m512 _mm512_cvtepi32_ps(const __m512i& a) {
 }
 static inline __m512i _mm512_add_epi32(const __m512i& a, const __m512i& b) {
   return emulated::lanes<__m512i>([&](int i) { return int32_t(uint32_t(a.v[i]) + uint32_t(b.v[i])); });
+}
+static inline __m512i _mm512_max_epi32(const __m512i& a, const __m512i& b) {
+  return emulated::lanes<__m512i>([&](int i) { return std::max(a.v[i], b.v[i]); });
 }
 static inline __m512i _mm512_and_si512(const __m512i& a, const __m512i& b) {
   return emulated::lanes<__m512i>([&](int i) { return a.v[i] & b.v[i]; });
