@@ -21,7 +21,7 @@ namespace kev {
 // BLOCK codes.
 struct Coded {
   static constexpr int PART = 1344 / GROUP;  // most groups that are kept as numbers: they fit a second cache
-  static constexpr int MOST_ROWS = 128;
+  static constexpr int MOST_ROWS = 256;
   static constexpr long CODES = 2 * BLOCK * 4;  // where a group's codes begin
   static constexpr long GROUP_BYTES = CODES + BLOCK * GROUP;
   static long block_bytes(int depth) { return depth / GROUP * GROUP_BYTES; }

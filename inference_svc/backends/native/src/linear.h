@@ -18,7 +18,9 @@ constexpr int BLOCK = VB * W;   // columns in a column block
 constexpr int GROUP = 32;       // k values that share an int8 scale
 constexpr int TILE = W == 16 ? 12 : 6;  // most rows in a tile: the accumulators fill the registers
 
-constexpr long ROWS_IN_CACHE = 256 << 10;  // bytes of rows on the left side: half of a usual second cache
+// Bytes of rows on the left side that pass by a block before the next one: they fit the third
+// cache. In the second, which holds the block, fewer rows were slower: each of them reads it again.
+constexpr long ROWS_IN_CACHE = 2 << 20;
 
 struct Matrix {
   const uint8_t* data;
