@@ -14,6 +14,7 @@ import msgspec
 from aggregator_svc.aggregator import Aggregator
 from inference_svc.loading import LoadedModel, worker_id_of
 from inference_svc.worker import Worker
+from kev.app.engine.kept import KeptWorker
 from kev.bus.memory.bus import MemoryBus
 from kev.bus.messages import PoolInfo
 from kev.client import arguments, fields
@@ -52,20 +53,22 @@ class Tiers:
         keyring = keyring_of(settings.auth)
         self.bus = MemoryBus(bus_settings(settings, "engine"))
         self.router = Router(self.bus, settings, model.tokenizer)
-        self.worker = Worker(
-            self.bus,
-            settings,
-            model.backend,
-            model.tokenizer,
-            worker_id=worker_id_of(settings),
-            model_digest=model.digest,
+        worker_id = worker_id_of(settings)
+        self._kept = KeptWorker(
+            lambda: Worker(
+                self.bus, settings, model.backend, model.tokenizer, worker_id=worker_id, model_digest=model.digest
+            )
         )
         self.aggregator = Aggregator(self.bus, settings)
         self.tenant = ONE_TENANT
         self._keyring = keyring
-        self._running: asyncio.Task[None] | None = None
         self._attendance = Attendance()
         self._leaving: set[asyncio.Task[Submitted]] = set()
+
+    @property
+    def worker(self) -> Worker:
+        """The one that serves now."""
+        return self._kept.worker
 
     async def start(self) -> None:
         """Starts all three: the worker first, so that the router finds it.
@@ -73,17 +76,14 @@ class Tiers:
         Raises:
             NotServed: the model fails the self-test of the deployment's isolation level.
         """
-        await self.worker.start()
-        self._running = asyncio.create_task(self.worker.run(), name="worker")
+        await self._kept.start()
         await self.router.start()
 
     async def close(self) -> None:
         """Ends all three, the door first; what runs is dropped."""
         await self.router.close()
         await self.aggregator.close()
-        await self.worker.close()
-        if self._running is not None:
-            await asyncio.gather(self._running, return_exceptions=True)
+        await self._kept.close()
         await self.bus.close()
 
     async def submit(self, batch: Batch) -> Submitted:
@@ -157,7 +157,7 @@ class Tiers:
 
     async def healthy(self) -> bool:
         """Whether the worker serves and the model advances."""
-        return self.worker.state == "ready" and self.worker.healthy
+        return self._kept.healthy
 
     def _own(self, batch: Batch) -> Batch:
         return msgspec.structs.replace(batch, tenant=self.tenant)

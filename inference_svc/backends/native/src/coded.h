@@ -111,8 +111,8 @@ static WrittenFn written_tile_of(int rows, std::integer_sequence<int, R...>) {
 constexpr auto CODED_TILES = std::make_integer_sequence<int, TILE>();
 
 // `rows` rows of a block, more than a tile has. `next` is the block that is read after it.
-static inline void tiles_of_block(const Operand& a, int from, int rows, const Matrix& m, int block, const uint8_t* next,
-                               float* out) {
+static inline void tiles_of_block(const Operand& a, int from, int rows, const Matrix& m, int block,
+                                  const uint8_t* next, float* out) {
   alignas(64) float written[Coded::PART * GROUP * BLOCK];
   const int groups = m.depth / GROUP, tiles = (rows + TILE - 1) / TILE;
   const long xs = a.stride / 4;

@@ -1,0 +1,106 @@
+"""An engine outlives its worker: where the model thread ends on an error, another one follows."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from engine_lab import FakeModel, fake_model, fake_settings
+
+from inference_svc.worker import Worker
+from kev.app.engine import Engine
+from kev.domain.result import SlotResult
+from kev.tokens.tokenizer import Tokenizer
+
+pytestmark = pytest.mark.model
+WAIT_S = 60
+
+
+class Failing(FakeModel):
+    """Fails where the model thread cannot go on: when it scrubs the pages of a new run, once after each ``once``."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__(tokenizer)
+        self.once = threading.Event()
+
+    def scrub(self, pages: Sequence[int]) -> None:
+        if self.once.is_set():
+            self.once.clear()
+            raise MemoryError("gone")
+        super().scrub(pages)
+
+
+@pytest.fixture
+def failing(default_model: Path) -> Failing:
+    return Failing(Tokenizer.load(default_model))
+
+
+@pytest.fixture
+def engine(default_model: Path, failing: Failing) -> Iterator[Engine]:
+    model = dataclasses.replace(fake_model(default_model), backend=failing)
+    with Engine(fake_settings(bus_ack_wait_ms=400), model=model) as engine:
+        yield engine
+
+
+def answers(engine: Engine) -> list[SlotResult]:
+    return engine.wait(engine.submit(["Name a river.", "Name a lake."]), timeout=WAIT_S)
+
+
+def healthy(engine: Engine) -> bool:
+    return engine._call(lambda tiers: tiers.healthy())
+
+
+def test_what_ran_is_answered_by_the_next_worker(engine: Engine, failing: Failing) -> None:
+    calm, first = answers(engine), engine._tiers.worker
+    failing.once.set()
+    again = answers(engine)
+    assert [result.text for result in again] == [result.text for result in calm]
+    assert {result.status for result in again} == {"answered"}
+    assert max(result.attempt for result in again) == 2
+    assert engine._tiers.worker is not first
+    assert healthy(engine)
+
+
+def test_a_worker_that_cannot_begin_is_tried_again(
+    engine: Engine, failing: Failing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kev.app.engine.kept.RETRY_S", 0)
+    kept, tries = engine._tiers._kept, []
+    make = kept._make
+
+    def reluctant() -> Worker:
+        worker = make()
+        tries.append(worker)
+        if len(tries) == 1:
+            worker._self_test = _no_memory
+        return worker
+
+    kept._make = reluctant
+    failing.once.set()
+    assert {result.status for result in answers(engine)} == {"answered"}
+    assert len(tries) == 2
+    assert engine._tiers.worker is tries[1]
+
+
+def test_an_engine_without_a_worker_says_so_and_closes(engine: Engine, failing: Failing) -> None:
+    kept, called = engine._tiers._kept, threading.Event()
+    make = kept._make
+
+    def never() -> Worker:
+        worker = make()
+        worker._self_test = _no_memory
+        called.set()
+        return worker
+
+    kept._make = never
+    failing.once.set()
+    engine.submit(["Name a river."])
+    assert called.wait(WAIT_S)
+    assert not healthy(engine)
+
+
+def _no_memory(backend: object) -> str:
+    raise MemoryError("gone")
