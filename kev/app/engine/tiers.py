@@ -67,7 +67,7 @@ class Tiers:
 
     @property
     def worker(self) -> Worker:
-        """The one that serves now."""
+        """The one that serves now, or the last one that did."""
         return self._kept.worker
 
     async def start(self) -> None:

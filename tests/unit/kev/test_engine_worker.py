@@ -33,6 +33,11 @@ class Failing(FakeModel):
         super().scrub(pages)
 
 
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kev.app.engine.kept.RETRY_S", 0.1)
+
+
 @pytest.fixture
 def failing(default_model: Path) -> Failing:
     return Failing(Tokenizer.load(default_model))
@@ -64,16 +69,16 @@ def test_what_ran_is_answered_by_the_next_worker(engine: Engine, failing: Failin
     assert healthy(engine)
 
 
-def test_a_worker_that_cannot_begin_is_tried_again(
-    engine: Engine, failing: Failing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kev.app.engine.kept.RETRY_S", 0)
+@pytest.mark.parametrize("fault", ["start", "make"])
+def test_a_worker_that_cannot_begin_is_tried_again(engine: Engine, failing: Failing, fault: str) -> None:
     kept, tries = engine._tiers._kept, []
     make = kept._make
 
     def reluctant() -> Worker:
         worker = make()
         tries.append(worker)
+        if len(tries) == 1 and fault == "make":
+            raise MemoryError("gone")
         if len(tries) == 1:
             worker._self_test = _no_memory
         return worker
@@ -83,6 +88,29 @@ def test_a_worker_that_cannot_begin_is_tried_again(
     assert {result.status for result in answers(engine)} == {"answered"}
     assert len(tries) == 2
     assert engine._tiers.worker is tries[1]
+
+
+def test_nobody_follows_while_the_model_thread_runs(engine: Engine, failing: Failing) -> None:
+    kept, first, looked = engine._tiers._kept, engine._tiers.worker, threading.Event()
+
+    class Hanging:
+        """A core that goes on, whatever it is told."""
+
+        @property
+        def alive(self) -> bool:
+            looked.set()
+            return True
+
+    async def closed() -> None:
+        first.core = Hanging()  # type: ignore[assignment]
+
+    close, core = first.close, first.core
+    first.close = closed  # type: ignore[method-assign]
+    failing.once.set()
+    engine.submit(["Name a river."])
+    assert looked.wait(WAIT_S)
+    assert kept.worker is first
+    first.close, first.core = close, core  # type: ignore[method-assign]
 
 
 def test_an_engine_without_a_worker_says_so_and_closes(engine: Engine, failing: Failing) -> None:

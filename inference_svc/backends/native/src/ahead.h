@@ -21,6 +21,10 @@ struct Nothing {
 struct Ahead {
   const uint8_t* at = nullptr;
   long step = 0;
+
+  // All of `bytes`, in so many calls of fetch. Rounded up: rounded down, many tiles with
+  // small shares would all ask for their first line only.
+  static Ahead over(const uint8_t* from, long bytes, long calls) { return {from, (bytes + calls - 1) / calls}; }
   void fetch() {
     ask(at);
     at += step;

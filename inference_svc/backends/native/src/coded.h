@@ -132,9 +132,9 @@ static inline void tiles_of_block(const Operand& a, int from, int rows, const Ma
       float* sums = out + r0 * BLOCK;
       if (t == 0)
         decoded_tile_of<true>(r1, CODED_TILES)(x, xs, m.block(block) + g * Coded::GROUP_BYTES, 0, count,
-                                               {soon, share / (depth / 4)}, written, sums);
+                                               Ahead::over(soon, share, depth / 4), written, sums);
       else
-        written_tile_of(r1 - r0, CODED_TILES)(x, xs, written, depth, {soon, share / (depth / 2)}, sums);
+        written_tile_of(r1 - r0, CODED_TILES)(x, xs, written, depth, Ahead::over(soon, share, depth / 2), sums);
     }
   }
 }
@@ -143,7 +143,7 @@ static inline void tiles_of_block(const Operand& a, int from, int rows, const Ma
 static inline void single_tile(const Operand& a, int from, int rows, const Matrix& m, int block, int blocks,
                                const uint8_t* next, float* out) {
   const long xs = a.stride / 4, bytes = m.block_bytes;
-  const Ahead ahead{next, blocks * bytes / (m.depth / 4)};
+  const Ahead ahead = Ahead::over(next, blocks * bytes, m.depth / 4);
   const DecodedFn tile = blocks == 2 ? decoded_tile<1, 2, false> : decoded_tile_of<false>(rows, CODED_TILES);
   std::fill(out, out + rows * blocks * BLOCK, 0.0f);
   tile(static_cast<const float*>(a.data) + from * xs, xs, m.block(block), bytes, m.depth / GROUP, ahead, nullptr, out);

@@ -19,7 +19,7 @@ constexpr int GROUP = 32;       // k values that share an int8 scale
 constexpr int TILE = W == 16 ? 12 : 6;  // most rows in a tile: the accumulators fill the registers
 
 // Bytes of rows on the left side that pass by a block before the next one: they fit the third
-// cache. In the second, which holds the block, fewer rows were slower: each of them reads it again.
+// cache. For each run of rows the blocks are read again, and runs that fit the second were slower.
 constexpr long ROWS_IN_CACHE = 2 << 20;
 
 struct Matrix {
@@ -296,7 +296,8 @@ static void linear_part(P, const Matrix& m, const Operand& a, int from, int to, 
     const long share = step * m.block_bytes / tiles;
     for (int t = 0; t < tiles; t++) {
       const int r0 = from + long(rows) * t / tiles, r1 = from + long(rows) * (t + 1) / tiles;
-      const Ahead ahead{next + t * share, rows > P::FORESEEN_ROWS || !on ? share / (m.depth / P::STEP) : 0};
+      const bool asks = rows > P::FORESEEN_ROWS || !on;
+      const Ahead ahead = Ahead::over(next + t * share, asks ? share : 0, m.depth / P::STEP);
       (step == 2 ? tile_of<P, 2>(r1 - r0) : tile_of<P, 1>(r1 - r0))(a, r0, m, block, ahead, out);
       for (int r = r0; r < r1; r++)
         for (int b = 0; b < step; b++) done(r, block + b, out + ((r - r0) * step + b) * BLOCK);

@@ -85,7 +85,7 @@ class GroupRows {
   static constexpr bool in_place = false;
 
  private:
-  static long stride(long depth) { return depth / GROUP + 1; }  // see padded
+  static long stride(long depth) { return depth / GROUP + 1; }  // a group more, as in padded
 
   // Magnitudes are compared as whole numbers: so what is not finite is the greatest, and
   // makes the scale what it is. Else a NaN would be rounded to a number like any other.
