@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from engine_lab import FakeModel, fake_model, fake_settings
+from engine_lab import SLEEPY, FakeModel, fake_model, fake_settings
 
 from inference_svc.worker import Worker
 from kev.app.engine import Engine
@@ -19,48 +20,51 @@ pytestmark = pytest.mark.model
 WAIT_S = 60
 
 
-class Failing(FakeModel):
-    """Fails where the model thread cannot go on: when it scrubs the pages of a new run, once after each ``once``."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        super().__init__(tokenizer)
-        self.once = threading.Event()
-
-    def scrub(self, pages: Sequence[int]) -> None:
-        if self.once.is_set():
-            self.once.clear()
-            raise MemoryError("gone")
-        super().scrub(pages)
-
-
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kev.app.engine.kept.RETRY_S", 0.1)
 
 
 @pytest.fixture
-def failing(default_model: Path) -> Failing:
-    return Failing(Tokenizer.load(default_model))
+def fake(default_model: Path) -> FakeModel:
+    return FakeModel(Tokenizer.load(default_model))
 
 
 @pytest.fixture
-def engine(default_model: Path, failing: Failing) -> Iterator[Engine]:
-    model = dataclasses.replace(fake_model(default_model), backend=failing)
+def engine(default_model: Path, fake: FakeModel) -> Iterator[Engine]:
+    model = dataclasses.replace(fake_model(default_model), backend=fake)
     with Engine(fake_settings(bus_ack_wait_ms=400), model=model) as engine:
         yield engine
 
 
+def ends_after_a_forward(engine: Engine, fake: FakeModel) -> None:
+    """The model thread of the worker that serves now ends while it has questions in hand."""
+    desk, before = engine._tiers.worker.core._desk, len(fake.packs)
+    plan = desk.plan
+
+    def failing() -> Any:
+        if len(fake.packs) > before:
+            raise MemoryError("gone")
+        return plan()
+
+    desk.plan = failing  # type: ignore[method-assign]
+
+
+def submit(engine: Engine) -> str:
+    return engine.submit([f"Name a {SLEEPY} river.", f"Name a {SLEEPY} lake."], max_tokens=8)
+
+
 def answers(engine: Engine) -> list[SlotResult]:
-    return engine.wait(engine.submit(["Name a river.", "Name a lake."]), timeout=WAIT_S)
+    return engine.wait(submit(engine), timeout=WAIT_S)
 
 
 def healthy(engine: Engine) -> bool:
     return engine._call(lambda tiers: tiers.healthy())
 
 
-def test_what_ran_is_answered_by_the_next_worker(engine: Engine, failing: Failing) -> None:
+def test_what_ran_is_answered_by_the_next_worker(engine: Engine, fake: FakeModel) -> None:
     calm, first = answers(engine), engine._tiers.worker
-    failing.once.set()
+    ends_after_a_forward(engine, fake)
     again = answers(engine)
     assert [result.text for result in again] == [result.text for result in calm]
     assert {result.status for result in again} == {"answered"}
@@ -70,7 +74,7 @@ def test_what_ran_is_answered_by_the_next_worker(engine: Engine, failing: Failin
 
 
 @pytest.mark.parametrize("fault", ["start", "make"])
-def test_a_worker_that_cannot_begin_is_tried_again(engine: Engine, failing: Failing, fault: str) -> None:
+def test_a_worker_that_cannot_begin_is_tried_again(engine: Engine, fake: FakeModel, fault: str) -> None:
     kept, tries = engine._tiers._kept, []
     make = kept._make
 
@@ -84,13 +88,13 @@ def test_a_worker_that_cannot_begin_is_tried_again(engine: Engine, failing: Fail
         return worker
 
     kept._make = reluctant
-    failing.once.set()
+    ends_after_a_forward(engine, fake)
     assert {result.status for result in answers(engine)} == {"answered"}
     assert len(tries) == 2
     assert engine._tiers.worker is tries[1]
 
 
-def test_nobody_follows_while_the_model_thread_runs(engine: Engine, failing: Failing) -> None:
+def test_nobody_follows_while_the_model_thread_runs(engine: Engine, fake: FakeModel) -> None:
     kept, first, looked = engine._tiers._kept, engine._tiers.worker, threading.Event()
 
     class Hanging:
@@ -106,14 +110,14 @@ def test_nobody_follows_while_the_model_thread_runs(engine: Engine, failing: Fai
 
     close, core = first.close, first.core
     first.close = closed  # type: ignore[method-assign]
-    failing.once.set()
-    engine.submit(["Name a river."])
+    ends_after_a_forward(engine, fake)
+    submit(engine)
     assert looked.wait(WAIT_S)
     assert kept.worker is first
     first.close, first.core = close, core  # type: ignore[method-assign]
 
 
-def test_an_engine_without_a_worker_says_so_and_closes(engine: Engine, failing: Failing) -> None:
+def test_an_engine_without_a_worker_says_so_and_closes(engine: Engine, fake: FakeModel) -> None:
     kept, called = engine._tiers._kept, threading.Event()
     make = kept._make
 
@@ -124,8 +128,8 @@ def test_an_engine_without_a_worker_says_so_and_closes(engine: Engine, failing: 
         return worker
 
     kept._make = never
-    failing.once.set()
-    engine.submit(["Name a river."])
+    ends_after_a_forward(engine, fake)
+    submit(engine)
     assert called.wait(WAIT_S)
     assert not healthy(engine)
 
