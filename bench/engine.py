@@ -11,10 +11,18 @@ import argparse
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from bench.core.floor import job_floor
+from bench.core.job import Job, JobResult
 from bench.core.machine import describe, memory_mib, reset_peak
+from bench.core.quiet import QUIET, Quiet
+from bench.core.workload import DEFAULT_WORKLOAD, Workload, load_workload
+from inference_svc.backends.native import NativeBackend
+from inference_svc.backends.native.roofs import Roofs, measure_roofs
+from kev.tokens.model_files import default_model_path
 
 PRECISIONS = ("fp32", "bf16", "int8")
 
@@ -42,6 +50,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=256, help="row budget of a forward with prompts")
     parser.add_argument("--model", type=Path, default=None, help="default: SmolLM2-135M-Instruct")
     parser.add_argument("--workload", type=Path, default=None, help="default: workload_w.json")
+    parser.add_argument("--patience", type=float, default=20, help="seconds to wait for idle neighbours, before a job")
     parser.add_argument("--out", type=Path, default=None, help="write the JSON here as well")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -54,14 +63,23 @@ def _in_own_process(precision: str) -> list[dict[str, object]]:
     return rows
 
 
-def _measure(args: argparse.Namespace, precision: str) -> list[dict[str, object]]:
-    from bench.core.floor import job_floor
-    from bench.core.job import Job, JobResult
-    from bench.core.workload import DEFAULT_WORKLOAD, load_workload
-    from inference_svc.backends.native import NativeBackend
-    from inference_svc.backends.native.roofs import Roofs, measure_roofs
-    from kev.tokens.model_files import default_model_path
+@dataclass(slots=True)
+class _Turn:
+    """One run of a job, and the machine beside it."""
 
+    run: JobResult
+    roofs: Roofs
+    peak_mib: float
+    share: float  # of the cores: see bench.core.quiet
+    floor: float
+    wide: float
+
+    @property
+    def ratio(self) -> float:
+        return self.run.total / self.floor
+
+
+def _measure(args: argparse.Namespace, precision: str) -> list[dict[str, object]]:
     model = args.model or default_model_path()
     work = load_workload(model, args.workload or DEFAULT_WORKLOAD)
     sizes = [int(size) for size in args.questions.split(",")]
@@ -73,58 +91,59 @@ def _measure(args: argparse.Namespace, precision: str) -> list[dict[str, object]
     baseline = memory_mib("VmRSS")
     backend = NativeBackend.load(model, pages=pages, **settings)
     Job(backend, work.first(1), args.rows).run()
-    runs: dict[int, list[JobResult]] = {size: [] for size in sizes}
-    peaks: dict[int, float] = {}
-    roofs: list[Roofs] = []
-    floors: dict[int, list[float]] = {size: [] for size in sizes}
-    wide_floors: dict[int, list[float]] = {size: [] for size in sizes}
+    quiet = Quiet(backend.threads, args.patience)
+    turns: dict[int, list[_Turn]] = {size: [] for size in sizes}
     for _ in range(args.rounds):
         for size in sizes:
-            # Beside each job: a machine that is shared is not equally fast all the time.
-            roofs.append(measure_roofs(precision, backend.threads))
-            reset_peak()
-            runs[size].append(Job(backend, work.first(size), args.rows).run())
-            peaks[size] = memory_mib("VmHWM")
-            floors[size].append(job_floor(backend, roofs[-1], runs[size][-1].packs))
-            wide_floors[size].append(job_floor(backend, roofs[-1], runs[size][-1].packs, wide=True))
-    best = Roofs(*(max(getattr(roof, field) for roof in roofs) for field in Roofs.__slots__))
-    kv_mib = {size: Job.pages(work.first(size)) * backend.kv_bytes_per_page / 2**20 for size in sizes}
-    rows: list[dict[str, object]] = []
+            turns[size].append(_turn(backend, work.first(size), args.rows, quiet))
+    rows = []
     for size in sizes:
-        total = median(run.total for run in runs[size])
-        floor = median(floors[size])
-        ratios = [run.total / low for run, low in zip(runs[size], floors[size], strict=True)]
-        wide = [run.total / low for run, low in zip(runs[size], wide_floors[size], strict=True)]
-        rows.append(
-            {
-                "variant": backend.variant,
-                "threads": backend.threads,
-                "questions": size,
-                "tokens_per_second": round(size * work.steps / total, 1),
-                "job_s": round(total, 3),
-                "job_s_best": round(min(run.total for run in runs[size]), 3),
-                "prefill_s": round(median(run.prefill for run in runs[size]), 3),
-                "step_ms": round(1e3 * median(step for run in runs[size] for step in run.steps), 2),
-                "first_token_ms": round(1e3 * median(t for run in runs[size] for t in run.first_tokens), 1),
-                "floor_s": round(floor, 3),
-                "ratio_to_floor": round(median(ratios), 2),
-                "ratio_to_floor_best": round(min(ratios), 2),
-                "ratio_to_wide_floor": round(median(wide), 2),
-                "bandwidth_gb_s": round(best.bandwidth / 1e9, 1),
-                "peak_gop_s": round(best.operations / 1e9),
-                "weights_mib": round(backend.packed.weight_bytes / 2**20, 1),
-                "peak_memory_mib": round(peaks[size] - baseline - kv_mib[size], 1),
-                "equal_alone": _equal_alone(backend, work.first(size), runs[size][0], args.rows) if size > 1 else size,
-            }
-        )
+        kv_mib = Job.pages(work.first(size)) * backend.kv_bytes_per_page / 2**20
+        row = _row(backend, work.first(size), turns[size], [turn.roofs for some in turns.values() for turn in some])
+        row["peak_memory_mib"] = round(turns[size][-1].peak_mib - baseline - kv_mib, 1)
+        same = _equal_alone(backend, work.first(size), turns[size][0].run, args.rows) if size > 1 else size
+        rows.append({"precision": precision, **row, "equal_alone": same})
     return rows
 
 
-def _equal_alone(backend, work, packed, rows: int) -> int:  # type: ignore[no-untyped-def]
-    """How many answers are the same when the question is asked alone (the first four are tried)."""
-    from bench.core.job import Job
-    from bench.core.workload import Workload
+def _turn(backend: NativeBackend, work: Workload, rows: int, quiet: Quiet) -> _Turn:
+    share = quiet.wait()
+    # Beside each job: a machine that is shared is not equally fast all the time.
+    roofs = measure_roofs(backend.precision, backend.threads)
+    reset_peak()
+    run = Job(backend, work, rows).run()
+    peak = memory_mib("VmHWM")
+    floor, wide = (job_floor(backend, roofs, run.packs, wide) for wide in (False, True))
+    return _Turn(run, roofs, peak, min(share, quiet.share()), floor, wide)
 
+
+def _row(backend: NativeBackend, work: Workload, turns: list[_Turn], roofs: list[Roofs]) -> dict[str, object]:
+    total = median(turn.run.total for turn in turns)
+    calm = [turn.ratio for turn in turns if turn.share >= QUIET]
+    return {
+        "variant": backend.variant,
+        "threads": backend.threads,
+        "questions": len(work.prompts),
+        "tokens_per_second": round(len(work.prompts) * work.steps / total, 1),
+        "job_s": round(total, 3),
+        "job_s_best": round(min(turn.run.total for turn in turns), 3),
+        "prefill_s": round(median(turn.run.prefill for turn in turns), 3),
+        "step_ms": round(1e3 * median(step for turn in turns for step in turn.run.steps), 2),
+        "first_token_ms": round(1e3 * median(t for turn in turns for t in turn.run.first_tokens), 1),
+        "floor_s": round(median(turn.floor for turn in turns), 3),
+        "ratio_to_floor": round(median(turn.ratio for turn in turns), 2),
+        "ratio_to_floor_best": round(min(turn.ratio for turn in turns), 2),
+        "ratio_to_floor_quiet": round(median(calm), 2) if calm else None,
+        "quiet_turns": len(calm),
+        "ratio_to_wide_floor": round(median(turn.run.total / turn.wide for turn in turns), 2),
+        "bandwidth_gb_s": round(max(roof.bandwidth for roof in roofs) / 1e9, 1),
+        "peak_gop_s": round(max(roof.operations for roof in roofs) / 1e9),
+        "weights_mib": round(backend.packed.weight_bytes / 2**20, 1),
+    }
+
+
+def _equal_alone(backend: NativeBackend, work: Workload, packed: JobResult, rows: int) -> int:
+    """How many answers are the same when the question is asked alone (the first four are tried)."""
     same = 0
     for number, prompt in enumerate(work.prompts[:4]):
         alone = Job(backend, Workload(work.prefix, (prompt,), work.steps), rows).run()

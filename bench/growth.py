@@ -21,6 +21,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,6 +31,7 @@ import numpy as np
 from bench.common import reported
 from bench.common_plot import plot
 from bench.core.floor import body_weights, forward_floor, weight_bytes
+from bench.core.quiet import QUIET, Quiet
 from inference_svc.assembly import core_of
 from inference_svc.backends.native import NativeBackend
 from inference_svc.backends.native.roofs import Roofs, measure_roofs
@@ -56,6 +58,7 @@ def main() -> None:
     parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16", "int8"))
     parser.add_argument("--rounds", type=int, default=7, help="forwards of each size, in turns; the median is shown")
     parser.add_argument("--rows", type=int, default=256, help="row budget: the size of a chunk")
+    parser.add_argument("--patience", type=float, default=5, help="seconds to wait for idle neighbours, before a step")
     parser.add_argument("--plot", type=Path, default=None, help="a picture, where matplotlib is installed")
     parser.add_argument("--out", type=Path, default=None)
     args = parser.parse_args()
@@ -64,35 +67,50 @@ def main() -> None:
     backend = NativeBackend.load(model, precision=args.precision, pages=pages)
     keep_start()  # as every service does: a sweep over all that was imported would be a stall of its own
     backend.fill(range(pages), 0.01)  # pages that nobody wrote share one page of memory, and cost no reading
-    by_channels = _steps(backend, [(count, SHORT) for count in CHANNELS], args.rounds)
-    by_context = _steps(backend, [(SEATED, context) for context in CONTEXTS], args.rounds)
+    quiet = Quiet(backend.threads, args.patience)
+    by_channels = _steps(backend, [(count, SHORT) for count in CHANNELS], args.rounds, quiet)
+    by_context = _steps(backend, [(SEATED, context) for context in CONTEXTS], args.rounds, quiet)
     beside = asyncio.run(_beside_a_long_prompt(backend, Tokenizer.load(model), args.rows))
     backend.close()
     reported({"precision": args.precision, "by_channels": by_channels, "by_context": by_context, **beside}, args.out)
     print(_drawn("channels", by_channels, args.plot), _drawn("context", by_context, args.plot), sep="\n")
 
 
-def _steps(backend: NativeBackend, sizes: Sequence[tuple[int, int]], rounds: int) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One forward: seconds, seconds of its floor, and the share of the cores that it had."""
+
+    took: float
+    floor: float
+    share: float
+
+
+def _steps(backend: NativeBackend, sizes: Sequence[tuple[int, int]], rounds: int, quiet: Quiet) -> list[dict[str, Any]]:
     """One row per (channels, context): the step and its floor, milliseconds."""
     packs = [_pack(count, context) for count, context in sizes]
-    times: list[list[tuple[float, float]]] = [[] for _ in sizes]
+    steps: list[list[_Step]] = [[] for _ in sizes]
     for _ in range(rounds + 1):  # the first turn warms up
         # In every turn: a machine that is shared is not equally fast all the time.
         roofs = measure_roofs(backend.precision, backend.threads)
-        for (count, context), pack, found in zip(sizes, packs, times, strict=True):
+        for (count, context), pack, found in zip(sizes, packs, steps, strict=True):
+            share = quiet.wait()
             began = time.perf_counter()
             backend.forward(pack)
-            found.append((time.perf_counter() - began, _floor(backend, roofs, count, context)))
-    return [_row(count, context, some[1:]) for (count, context), some in zip(sizes, times, strict=True)]
+            took = time.perf_counter() - began
+            found.append(_Step(took, _floor(backend, roofs, count, context), min(share, quiet.share())))
+    return [_row(count, context, some[1:]) for (count, context), some in zip(sizes, steps, strict=True)]
 
 
-def _row(count: int, context: int, found: Sequence[tuple[float, float]]) -> dict[str, Any]:
+def _row(count: int, context: int, steps: Sequence[_Step]) -> dict[str, Any]:
+    calm = [step.took / step.floor for step in steps if step.share >= QUIET]
     return {
         "channels": count,
         "context": context,
-        "step_ms": round(1e3 * median(step for step, _ in found), 2),
-        "floor_ms": round(1e3 * median(floor for _, floor in found), 2),
-        "ratio": round(median(step / floor for step, floor in found), 2),
+        "step_ms": round(1e3 * median(step.took for step in steps), 2),
+        "floor_ms": round(1e3 * median(step.floor for step in steps), 2),
+        "ratio": round(median(step.took / step.floor for step in steps), 2),
+        "ratio_quiet": round(median(calm), 2) if calm else None,
+        "quiet_steps": len(calm),
     }
 
 

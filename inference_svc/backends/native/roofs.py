@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
@@ -46,3 +47,13 @@ def measure_roofs(precision: str, threads: int, variant: str | None = None, roun
     read = max(lib.kev_roof(-1, threads, data.ctypes.data, data.nbytes) for _ in range(rounds))
     kinds = (PRECISIONS[precision], FORMS["nibbles"])
     return Roofs(read, *(max(lib.kev_roof(kind, threads, None, 0) for _ in range(rounds)) for kind in kinds))
+
+
+def instructions_per_second(threads: int, rounds: int = 9) -> float:
+    """Of all threads together, the simplest instructions: the median of ``rounds`` runs of a millisecond.
+
+    It falls to about 60 % where a neighbour computes on the other hardware threads of the same cores.
+    """
+    lib = bind(library(choose(None)))
+    found: list[float] = [lib.kev_roof(-2, threads, None, 0) for _ in range(rounds)]
+    return median(found)

@@ -11,8 +11,17 @@
 
 namespace kev {
 
+// Twelve sums, three rows and a weight fill all registers of AVX2. The compiler's usual way
+// to deal them out keeps some of the sums in memory, where each waits for itself.
+#if defined(__GNUC__) && !defined(__clang__) && !defined(__AVX512F__)
+#define KEV_ALL_REGISTERS __attribute__((optimize("ira-algorithm=priority")))
+#else
+#define KEV_ALL_REGISTERS
+#endif
+
 constexpr int PAGE = 16;
 constexpr int ROWS_PER_TASK = 8;
+constexpr int SECOND_CACHE = 512 << 10;  // bytes, of a core
 
 template <class S>
 struct Pages {
@@ -34,6 +43,15 @@ struct Pages {
   S& key_at(int layer, int page, int head, int slot, int d) const { return key(layer, page, head)[at(d, slot, PAGE)]; }
   S& value_at(int layer, int page, int head, int slot, int d) const {
     return value(layer, page, head)[at(slot, d, dim)];
+  }
+
+  // K and V of one position of a head.
+  void put(int layer, int page, int head, int slot, const float* k, const float* v) const {
+    S *keys = key(layer, page, head) + at(0, slot, PAGE), *values = value(layer, page, head) + at(slot, 0, dim);
+    for (int d = 0; d < dim; d++) {
+      narrow(k[d], keys[at(d, 0, PAGE)]);
+      narrow(v[d], values[at(0, d, dim)]);
+    }
   }
 };
 
@@ -60,8 +78,9 @@ class Attention {
   void run(const RowView* rows, int count, int layer, int head, float* scratch) const {
     int last = 0;  // last page
     for (int r = 0; r < count; r++) last = std::max(last, rows[r].position / PAGE);
+    const Sight sight(kv_, layer, head, rows, count);
     for (int page = 0; page <= last; page += 2)
-      for (int r = 0; r < count; r++) score(rows[r], page, layer, head, scores(scratch, r));
+      for (int r = 0; r < count; r++) score(rows[r], page, sight, scores(scratch, r));
     float inverse[ROWS_PER_TASK * 64];
     for (int r = 0; r < count; r++)
       for (int h = 0; h < share_; h++) {
@@ -69,8 +88,8 @@ class Attention {
         float* out = rows[r].out + (head * share_ + h) * kv_.dim;
         std::fill(out, out + kv_.dim, 0.0f);
       }
-    for (int page = 0; page <= last; page++)
-      for (int r = 0; r < count; r++) gather(rows[r], page, layer, head, scores(scratch, r));
+    for (int page = 0; page <= last; page += 2)
+      for (int r = 0; r < count; r++) gather(rows[r], page, sight, scores(scratch, r));
     for (int r = 0; r < count; r++)
       for (int h = 0; h < share_; h++) {
         float* out = rows[r].out + (head * share_ + h) * kv_.dim;
@@ -83,15 +102,42 @@ class Attention {
 
   float* scores(float* scratch, int row) const { return scratch + long(row) * share_ * width_; }
 
+  // Pages of one head, as the rows of a task see them, and which of them to ask for
+  // while others are multiplied. Pages that the rows share are read once and multiplied
+  // for long: meanwhile memory would stand still, so the rows' own pages, which follow,
+  // are asked for from there, and after the last K the first own V.
+  class Sight {
+   public:
+    const int head;
+
+    Sight(const Pages<S>& kv, int layer, int head, const RowView* rows, int count) : head(head), kv_(kv), layer_(layer) {
+      const RowView &first = rows[0], &other = rows[count - 1];
+      const int both = count > 1 ? std::min(last(first), last(other)) + 1 : 0;
+      while (own_ < both && first.table[own_] == other.table[own_]) own_++;
+      const int most = SECOND_CACHE / 2 / (count * PAGE * kv.dim * int(sizeof(S)));
+      lead_ = std::max(2, std::min(std::max(own_, 16 / count), most) & ~1);
+    }
+    static int last(const RowView& row) { return row.position / PAGE; }
+    const S* key(const RowView& row, int page) const { return kv_.key(layer_, row.table[page], head); }
+    const S* value(const RowView& row, int page) const { return kv_.value(layer_, row.table[page], head); }
+    const S* after_key(const RowView& row, int page) const {
+      const int then = page + lead_, left = last(row) - then;
+      return left >= 0 ? key(row, then) : value(row, std::min(own_ - left - 1, last(row)));
+    }
+    const S* after_value(const RowView& row, int page) const { return value(row, std::min(page + lead_, last(row))); }
+
+   private:
+    const Pages<S>& kv_;
+    int layer_, own_ = 0, lead_;  // the first page that is not shared; how many pages ahead
+  };
+
   // Scores of pages `page` and, where the row has it, `page + 1`.
-  void score(const RowView& row, int page, int layer, int head, float* out) const {
-    const int left = row.position / PAGE - page + 1;
+  void score(const RowView& row, int page, const Sight& sight, float* out) const {
+    const int left = Sight::last(row) - page + 1;
     if (left < 1) return;
-    const S* keys[2] = {kv_.key(layer, row.table[page], head),
-                        left > 1 ? kv_.key(layer, row.table[page + 1], head) : nullptr};
-    // The row's next pages, as far as it has any.
-    const S* soon[2] = {kv_.key(layer, row.table[page + std::min(2, left - 1)], head),
-                        kv_.key(layer, row.table[page + std::min(3, left - 1)], head)};
+    const S* keys[2] = {sight.key(row, page), left > 1 ? sight.key(row, page + 1) : nullptr};
+    const S* soon[2] = {sight.after_key(row, page), sight.after_key(row, page + 1)};
+    const int head = sight.head;
     const float* q = row.q + head * share_ * kv_.dim;
     for (int h = 0; h < share_;) {
       float* to = out + h * width_ + page * PAGE;
@@ -109,7 +155,7 @@ class Attention {
   static int step(int left) { return left == 4 ? 2 : std::min(left, 3); }
 
   template <int R, int NB>
-  void score_tile(const float* q, const S* const* keys, const S* const* soon, float* out) const {
+  KEV_ALL_REGISTERS void score_tile(const float* q, const S* const* keys, const S* const* soon, float* out) const {
     Accumulators<R, NB * VP> acc;
     clear(acc);
     const AheadPages<2, 2 * PAGE * sizeof(S)> ahead{{soon[0], soon[1]}};
@@ -139,53 +185,63 @@ class Attention {
     return 1.0f / sum_lanes(total);
   }
 
-  // Adds a page's values, weighted. Never touches positions past the row's own:
-  // zero times whatever lies there need not be zero.
-  void gather(const RowView& row, int page, int layer, int head, const float* weights) const {
-    const int count = std::min(PAGE, row.position + 1 - page * PAGE);
-    if (count < 1) return;
-    const S* values = kv_.value(layer, row.table[page], head);
-    const S* soon = kv_.value(layer, row.table[std::min(page + 1, row.position / PAGE)], head);
+  // Adds the values of pages `page` and, where the row has it, `page + 1`, weighted. Never
+  // touches positions past the row's own: zero times whatever lies there need not be zero.
+  void gather(const RowView& row, int page, const Sight& sight, const float* weights) const {
+    const int left = std::min(2, Sight::last(row) - page + 1), head = sight.head;
+    if (left < 1) return;
+    Run runs[2];
+    for (int i = 0; i < left; i++)
+      runs[i] = {sight.value(row, page + i), sight.after_value(row, page + i),
+                 std::min(PAGE, row.position + 1 - (page + i) * PAGE)};
     for (int h = 0; h < share_;) {
       const float* w = weights + h * width_ + page * PAGE;
       float* out = row.out + (head * share_ + h) * kv_.dim;
       switch (step(share_ - h)) {
-        case 3: gather_tile<3>(w, values, soon, count, out); break;
-        case 2: gather_tile<2>(w, values, soon, count, out); break;
-        default: gather_tile<1>(w, values, soon, count, out);
+        case 3: gather_tile<3>(w, runs, left, out); break;
+        case 2: gather_tile<2>(w, runs, left, out); break;
+        default: gather_tile<1>(w, runs, left, out);
       }
       h += step(share_ - h);
     }
   }
 
+  // The values of a page, of which `count` positions are the row's own, and those to ask for meanwhile.
+  struct Run {
+    const S *values, *soon;
+    int count;
+  };
+
   template <int R>
-  void gather_tile(const float* w, const S* values, const S* soon, int count, float* out) const {
+  void gather_tile(const float* w, const Run* runs, int pages, float* out) const {
     int d = 0;
-    for (; d + 4 * W <= kv_.dim; d += 4 * W) gather_columns<R, 4>(w, values, soon, count, out, d);
+    for (; d + 4 * W <= kv_.dim; d += 4 * W) gather_columns<R, 4>(w, runs, pages, out, d);
     if (d + 2 * W <= kv_.dim) {
-      gather_columns<R, 2>(w, values, soon, count, out, d);
+      gather_columns<R, 2>(w, runs, pages, out, d);
       d += 2 * W;
     }
-    if (d < kv_.dim) gather_columns<R, 1>(w, values, soon, count, out, d);
+    if (d < kv_.dim) gather_columns<R, 1>(w, runs, pages, out, d);
   }
 
   template <int R, int NV>
-  void gather_columns(const float* w, const S* values, const S* soon, int count, float* out, int d) const {
+  KEV_ALL_REGISTERS void gather_columns(const float* w, const Run* runs, int pages, float* out, int d) const {
     Accumulators<R, NV> acc;
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 16
       for (int v = 0; v < NV; v++) acc.v[r][v] = load(out + r * kv_.dim + d + v * W);
-    const S* at = pair_column(values, d);
-    const AheadPages<1, 2 * NV * W * sizeof(S)> ahead{{soon + d * PAGE}};
-    dot_pairs<R, 1, NV>(acc, w, width_, &at, kv_.dim, count / 2, ahead);
-    if (count % 2) {
-      at += long(count / 2) * 2 * kv_.dim;
+    for (const Run *run = runs, *end = runs + pages; run < end; run++, w += PAGE) {
+      const S* at = pair_column(run->values, d);
+      const AheadPages<1, 2 * NV * W * sizeof(S)> ahead{{run->soon + d * PAGE}};
+      dot_pairs<R, 1, NV>(acc, w, width_, &at, kv_.dim, run->count / 2, ahead);
+      if (run->count % 2) {
+        at += long(run->count / 2) * 2 * kv_.dim;
 #pragma GCC unroll 16
-      for (int v = 0; v < NV; v++) {
-        const vf even = load_even(pair_column(at, v * W));
+        for (int v = 0; v < NV; v++) {
+          const vf even = load_even(pair_column(at, v * W));
 #pragma GCC unroll 16
-        for (int r = 0; r < R; r++) acc.v[r][v] = fma(set1(w[r * width_ + count - 1]), even, acc.v[r][v]);
+          for (int r = 0; r < R; r++) fma_into(acc.v[r][v], set1(w[r * width_ + run->count - 1]), even);
+        }
       }
     }
 #pragma GCC unroll 16

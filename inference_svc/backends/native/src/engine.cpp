@@ -109,6 +109,8 @@ class Decoder final : public Engine {
     kv_bytes_ = sizeof(S) * m.layers * kv_.pages * kv_.page_size();
     void* memory = mmap(nullptr, kv_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
+    // Contexts lie all over it, and each of the system's small pages would cost a walk through its tables.
+    madvise(memory, kv_bytes_, MADV_HUGEPAGE);
     kv_.data = static_cast<S*>(memory);
     attention_ = std::make_unique<Attention<S>>(kv_, m.heads);
     scratch_.resize(pool_.threads());
@@ -265,11 +267,7 @@ class Decoder final : public Engine {
     }
     const float *k = q + q_width(), *v = k + m_.kv_heads * dim;
     const int page = views_[r].table[position / PAGE], slot = position % PAGE;
-    for (int h = 0; h < m_.kv_heads; h++)
-      for (int d = 0; d < dim; d++) {
-        narrow(k[h * dim + d], kv_.key_at(l, page, h, slot, d));
-        narrow(v[h * dim + d], kv_.value_at(l, page, h, slot, d));
-      }
+    for (int h = 0; h < m_.kv_heads; h++) kv_.put(l, page, h, slot, k + h * dim, v + h * dim);
   }
 
   // Only wanted rows go on past the last layer's K and V; they move to the front.
@@ -345,9 +343,11 @@ void* kev_open(const kev::KevModel* m) {
 }
 void kev_close(void* e) { delete static_cast<kev::Engine*>(e); }
 
-// Bytes per second (kind -1, reading `data`), or operations per second of `kind` (operations_roof).
+// Bytes per second (kind -1, reading `data`), instructions per second (kind -2), or operations per second
+// of `kind` (operations_roof).
 double kev_roof(int32_t kind, int32_t threads, const void* data, int64_t size) {
   kev::Pool pool(threads);
+  if (kind == -2) return kev::instructions_roof(pool);
   return kind < 0 ? kev::read_roof(pool, static_cast<const float*>(data), size) : kev::operations_roof(pool, kind);
 }
 

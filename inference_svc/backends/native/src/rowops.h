@@ -19,7 +19,13 @@ static inline void rms_norm(const float* x, const float* weight, float eps, int 
 // Rotates the two halves of a head by the position's angles, and scales it.
 static inline void rotate(float* x, const float* cos, const float* sin, int dim, float scale) {
   const int half = dim / 2;
-  for (int i = 0; i < half; i++) {
+  int i = 0;
+  for (; i + W <= half; i += W) {
+    const vf a = load(x + i), b = load(x + i + half), c = load(cos + i), s = load(sin + i), size = set1(scale);
+    store(x + i, mul(sub(mul(a, c), mul(b, s)), size));
+    store(x + i + half, mul(add(mul(b, c), mul(a, s)), size));
+  }
+  for (; i < half; i++) {
     const float a = x[i], b = x[i + half];
     x[i] = (a * cos[i] - b * sin[i]) * scale;
     x[i + half] = (b * cos[i] + a * sin[i]) * scale;
