@@ -62,9 +62,9 @@ class ChannelPool:
         """Number of free channels."""
         return len(self._free)
 
-    def room(self, long: bool = False) -> bool:
-        """Whether a long question, or one that is not, would find a channel."""
-        return any(self._fits(channel, long) for channel in self._free)
+    def room(self, long: bool = False) -> int:
+        """How many long questions, or such that are not, would find a channel."""
+        return sum(self._fits(channel, long) for channel in self._free)
 
     def seat(self, preferred: int = -1, long: bool = False) -> int | None:
         """Takes the preferred channel if it is free, else the lowest free one that fits; None if all are taken."""

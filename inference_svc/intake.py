@@ -1,14 +1,18 @@
-"""Finds the next question: sweeps the sources when the bell rings, when a channel gets free, and once a second."""
+"""Finds the next questions: sweeps the sources when the bell rings, when a channel gets free, and once a second.
+
+A source that a sweep has found empty is passed over until its end, unless a bell
+rings: a batch then does not cost a look at every lane for each of its questions.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 from inference_svc.arrivals import Arrivals
 from inference_svc.clock import Clock
-from inference_svc.take_order import orphans, take_order
+from inference_svc.take_order import in_a_row, orphans, take_order
 from kev.bus.port import Bus, Taken
 from kev.domain.errors import BusUnavailable
 from kev.domain.ids import short_queue
@@ -21,7 +25,7 @@ class Intake:
     """A worker's takes. Never holds more than the worker has room for.
 
     Args:
-        room: Whether one more question, long or not, may be taken now.
+        room: How many more questions, long or not, may be taken now.
         accept: Gets each taken question, with its source; takes a channel at once.
         lease_s: Nobody is taken for dead before this worker has listened for so long.
         arrivals: Is told whether questions wait behind the last one taken.
@@ -34,7 +38,7 @@ class Intake:
         bus: Bus,
         worker_id: str,
         *,
-        room: Callable[[bool], bool],
+        room: Callable[[bool], int],
         accept: Callable[[Taken, str], None],
         arrivals: Arrivals,
         clock: Clock,
@@ -55,6 +59,8 @@ class Intake:
         self._paused: dict[str, float] = {}
         self._turns = dict.fromkeys(self._kinds, 1)
         self._more = dict.fromkeys(self._kinds, True)
+        self._empty: set[str] = set()
+        self._rings = 0
         self._wake = asyncio.Event()
         self._stopping = False
         self._idle = asyncio.Event()
@@ -62,6 +68,8 @@ class Intake:
 
     def ring(self) -> None:
         """Something was queued."""
+        self._rings += 1
+        self._empty.clear()
         self._look_again()
         self._wake.set()
 
@@ -104,34 +112,52 @@ class Intake:
 
     async def _sweep(self) -> None:
         """Takes until there is no room or nothing left, of each kind."""
+        self._empty.clear()
         for long in self._kinds:
             with self._arrivals.behind() as behind:
-                while self._more[long] and not self._stopping and self._room(long):
+                while self._more[long] and not self._stopping and (room := self._room(long)):
                     self._more[long] = False  # a bell that rings from here on is not lost
-                    if (taken := await self._take_one(long)) is not None:
+                    if taken := await self._take(long, room):
                         self._more[long] = True
-                        behind.set(taken.behind > 0)
+                        behind.set(taken[-1].behind > 0)
 
     def _look_again(self) -> None:
         for long in self._kinds:
             self._more[long] = True
 
-    async def _take_one(self, long: bool) -> Taken | None:
+    async def _take(self, long: bool, room: int) -> Sequence[Taken]:
         """One round over the sources, until one has a question."""
         now = self._clock.monotonic()
-        orphaned = [queue for queue in self._orphans if not self._lanes or (queue != short_queue(queue)) is long]
-        for source in take_order(self._worker_id, orphaned, self._turns[long], long):
-            if self._paused.get(source, now) > now:
+        paused = {source for source, until in self._paused.items() if until > now}
+        for source in self._order(long, self._turns[long]):
+            if source in paused or source in self._empty:
                 continue
+            most, rings = self._most(source, long, room, paused), self._rings
             try:
-                taken = await self._bus.take(source)
+                found = await self._bus.take_some(source, most)
             except BusUnavailable:
-                return None  # the beat says so; the next sweep tries again
-            if taken is not None:
-                self._turns[long] += 1
+                return ()  # the beat says so; the next sweep tries again
+            if len(found) < most and rings == self._rings:
+                self._empty.add(source)
+            self._turns[long] += len(found)
+            for taken in found:
                 self._accept(taken, source)
-                return taken
-        return None
+            if found:
+                return found
+        return ()
+
+    def _order(self, long: bool, turn: int) -> Sequence[str]:
+        orphaned = [queue for queue in self._orphans if not self._lanes or (queue != short_queue(queue)) is long]
+        return take_order(self._worker_id, orphaned, turn, long)
+
+    def _most(self, source: str, long: bool, room: int, paused: Collection[str]) -> int:
+        """How many questions to take from a source in one call. What waits in this worker's own queue is for it
+        alone, so it takes as many as would come to it one by one; of any other it takes one, and looks again."""
+        if short_queue(source) != self._worker_id:
+            return 1
+        turn = self._turns[long]
+        orders = (self._order(long, turn + later) for later in range(1, room))
+        return in_a_row(source, orders, {*self._empty, *paused})
 
     async def _look_for_orphans(self) -> None:
         if self._clock.monotonic() - self._listening_since < self._lease_s:

@@ -92,8 +92,8 @@ class Serving:
         """Free channels."""
         return self._pool.free
 
-    def room(self, long: bool) -> bool:
-        """Whether a long question, or one that is not, would find a channel."""
+    def room(self, long: bool) -> int:
+        """How many long questions, or such that are not, would find a channel."""
         return self._pool.room(long)
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kev.bus.messages import BACKGROUND, EXPRESS, OVERFLOW, Lane
 from kev.domain.ids import long_queue
@@ -37,6 +37,21 @@ def take_order(own: str, orphans: Sequence[str], turn: int, long: bool = False) 
         return ring
     at = ring.index(first)
     return ring[at:] + ring[:at]
+
+
+def in_a_row(source: str, orders: Iterable[Sequence[str]], skipped: Collection[str]) -> int:
+    """How many takes may be done as one: so many would come to this source, one after the other.
+
+    Args:
+        orders: Of the takes after the first one.
+        skipped: Sources that are passed over: known to be empty, or left alone.
+    """
+    count = 1
+    for order in orders:
+        if next((one for one in order if one not in skipped), "") != source:
+            break
+        count += 1
+    return count
 
 
 def orphans(depths: Mapping[Lane, int], alive: Collection[str], own: str, lanes: bool = False) -> tuple[str, ...]:

@@ -230,7 +230,7 @@ class Worker:
         self._intake = Intake(
             self._bus,
             self.identity.worker_id,
-            room=lambda long: self.serving.room(long) and self.healthy,
+            room=lambda long: self.serving.room(long) if self.healthy else 0,
             accept=lambda taken, source: self.serving.accept(taken, source),
             arrivals=arrivals,
             clock=self._clock,

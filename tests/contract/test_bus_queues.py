@@ -37,6 +37,35 @@ async def test_a_question_tells_how_many_wait_behind_it(bus):
     assert (await bus.take("other")).behind == 0
 
 
+async def test_several_are_taken_in_one_call_in_their_order(bus):
+    await bus.enqueue(questions(new_rid(), 5, W0))
+    first = await bus.take_some("w", 3)
+    assert [(one.question.slot, one.attempt, one.held) for one in first] == [(slot, 1, True) for slot in range(3)]
+    rest = await bus.take_some("w", 3)
+    assert [one.question.slot for one in rest] == [3, 4]
+    assert rest[-1].behind == 0
+    assert list(await bus.take_some("w", 3)) == []
+
+
+async def test_a_call_that_found_too_few_takes_nothing_that_comes_later(bus):
+    await bus.enqueue(questions(new_rid(), 1, W0))
+    assert len(await bus.take_some("w", 4)) == 1
+    await bus.enqueue(questions(new_rid(), 1, W0))
+    later = await bus.take_some("w", 4)
+    assert [one.attempt for one in later] == [1]
+
+
+async def test_each_of_several_is_answered_for_on_its_own(bus):
+    await bus.enqueue(questions(new_rid(), 3, W0))
+    one, two, three = await bus.take_some("w", 3)
+    await one.ack()
+    await two.give_back()
+    assert await bus.depths() == {W0: 2}
+    again = await bus.take_some("w", 3)
+    assert [(taken.question.slot, taken.attempt) for taken in again] == [(1, 2)]
+    assert three.held
+
+
 async def test_an_empty_source_gives_none(bus):
     assert await bus.take("w") is None
     assert await bus.take("express") is None

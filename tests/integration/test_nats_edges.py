@@ -37,6 +37,22 @@ async def test_what_is_no_question_is_buried_and_never_stops_a_worker(server: Lo
     await bus.close()
 
 
+async def test_rubbish_among_several_is_buried_and_its_place_is_used(server: LocalNats):
+    bus = await connect(server, namespace="bads")
+    client = await nats.connect(server.url)
+    rid = new_rid()
+    await bus.enqueue(questions(rid, 2, W0))
+    for _ in range(2):
+        await client.jetstream().publish("bads.q.w.0", b"rubbish")
+    await bus.enqueue(questions(rid, 3, W0, first=2))
+    taken = await bus.take_some("w", 5)
+    assert [one.question.slot for one in taken] == [0, 1, 2, 3, 4]
+    assert bus.stats.undecodable == 2
+    assert await bus.depths() == {W0: 5}
+    await client.close()
+    await bus.close()
+
+
 async def test_rubbish_on_the_fast_paths_is_counted_and_ignored(server: LocalNats):
     bus = await connect(server, namespace="fast", lease_s=60.0)
     client = await nats.connect(server.url)
@@ -56,30 +72,31 @@ async def test_rubbish_on_the_fast_paths_is_counted_and_ignored(server: LocalNat
     await bus.close()
 
 
-async def test_a_take_that_is_cancelled_swallows_nothing(server: LocalNats):
-    bus = await connect(server, namespace="cancelled", ack_wait_s=60.0)
+@pytest.mark.parametrize("most", [1, 4])
+async def test_a_take_that_is_cancelled_swallows_nothing(server: LocalNats, most: int):
+    bus = await connect(server, namespace=f"cancelled{most}", ack_wait_s=60.0)
     rid = new_rid()
     await bus.enqueue(questions(rid, 20, W0))
     slots: set[int] = set()
     for number in range(400):
-        taking = asyncio.create_task(bus.take("w"))
-        for _ in range(number % 12):
+        taking = asyncio.create_task(bus.take_some("w", most))
+        for _ in range(number % 14):
             await asyncio.sleep(0)
         taking.cancel()
         try:
-            taken = await taking
+            some = await taking
         except asyncio.CancelledError:
             continue
-        if taken is not None:
+        for taken in some:
             slots.add(taken.question.slot)
             await taken.ack()
     async with asyncio.timeout(20):
         while len(slots) < 20:
-            if (taken := await bus.take("w")) is None:
+            if not (some := await bus.take_some("w", most)):
                 await asyncio.sleep(0.01)
-                continue
-            slots.add(taken.question.slot)
-            await taken.ack()
+            for taken in some:
+                slots.add(taken.question.slot)
+                await taken.ack()
     assert await bus.depths() == {}
     await bus.close()
 
@@ -90,8 +107,7 @@ async def test_a_durable_that_somebody_deleted_is_made_again(server: LocalNats):
     await (await bus.take("w")).ack()
     client = await nats.connect(server.url)
     await client.jetstream().delete_consumer("GONE_Q", "worker-w")
-    taken = await bus.take("w")
-    assert taken.question.slot == 1
+    assert [taken.question.slot for taken in await bus.take_some("w", 4)] == [1]
     await client.close()
     await bus.close()
 

@@ -8,6 +8,7 @@ from nats_support import connect
 
 from bus_makers import manifest, new_rid, outcome, question, questions  # isort: skip
 from kev.bus.messages import OVERFLOW, Lane
+from kev.bus.nats import NatsBus
 from kev.bus.nats.server import LocalNats
 
 
@@ -41,6 +42,29 @@ async def test_two_routers_that_submit_the_same_batch_put_it_in_once(server: Loc
         assert sorted(slots) == list(range(30))
     for router in routers:
         await router.close()
+
+
+async def test_workers_that_take_several_while_more_come_in_lose_none(server: LocalNats):
+    router, *workers = [await connect(server, namespace="several", queue_bound=500, ack_wait_s=60.0) for _ in range(3)]
+    rids = [new_rid() for _ in range(60)]
+    attempts: dict[tuple[str, int], int] = {}
+
+    async def put_in() -> None:
+        for number, rid in enumerate(rids):
+            await router.enqueue(questions(rid, 1 + number % 7, Lane("w", 0)))
+
+    async def serve(bus: NatsBus, most: int) -> None:
+        while len(attempts) < sum(1 + number % 7 for number in range(len(rids))):
+            for taken in await bus.take_some("w", most):
+                attempts[taken.question.rid, taken.question.slot] = taken.attempt
+                await taken.ack()
+
+    async with asyncio.timeout(30):
+        await asyncio.gather(put_in(), serve(workers[0], 3), serve(workers[1], 16))
+    assert set(attempts.values()) == {1}
+    assert await router.depths() == {}
+    for bus in (router, *workers):
+        await bus.close()
 
 
 async def test_more_batches_at_once_than_the_broker_keeps_open(server: LocalNats):

@@ -68,7 +68,7 @@ class Watched:
             if name in ("settle", "strike", "dead_letter"):
                 self.calls.append(name)
             reply = await real(*args)
-            return WatchedTaken(self, reply) if name == "take" and reply else reply
+            return [WatchedTaken(self, taken) for taken in reply] if name == "take_some" else reply
 
         return call
 
@@ -124,7 +124,7 @@ async def test_a_broker_that_goes_away_delays_an_answer_and_loses_none() -> None
     async with worker(watched, FakeBackend(before=gate), settings=settings_with(bus__ack_wait_ms=20_000)) as running:
         await submit(watched.bus, [question(0, [1]), question(1, [2])])
         await gate.reached()
-        watched.refuse = {"settle", "take", "outcome", "announce", "depths", "publish_delta"}
+        watched.refuse = {"settle", "take_some", "outcome", "announce", "depths", "publish_delta"}
         gate.go.set()
         await _until(lambda: running.free == running.identity.channels)
         await asyncio.sleep(0.1)

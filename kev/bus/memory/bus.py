@@ -159,9 +159,19 @@ class MemoryBus:
     # -- a worker's work -----------------------------------------------------------
     async def take(self, source: str) -> Taken | None:
         """See ``Bus.take``."""
+        taken = await self.take_some(source, 1)
+        return taken[0] if taken else None
+
+    async def take_some(self, source: str, most: int) -> Sequence[Taken]:
+        """See ``Bus.take_some``."""
         check_source(source)
-        entry = self._queues.take(source, self._time(), self._now_ms())
-        return None if entry is None else MemoryTaken(entry, self._queues, self._now, self._time, self._ring)
+        taken: list[Taken] = []
+        while len(taken) < most:
+            entry = self._queues.take(source, self._time(), self._now_ms())
+            if entry is None:
+                break
+            taken.append(MemoryTaken(entry, self._queues, self._now, self._time, self._ring))
+        return taken
 
     async def strike(self, rid: str, slot: int) -> int:
         """See ``Bus.strike``."""

@@ -141,6 +141,10 @@ class NatsBus:
         """See ``Bus.take``."""
         return await self._take.take(source)
 
+    async def take_some(self, source: str, most: int) -> Sequence[Taken]:
+        """See ``Bus.take_some``."""
+        return await self._take.take_some(source, most)
+
     async def strike(self, rid: str, slot: int) -> int:
         """See ``Bus.strike``."""
         return await self._dead.strike(rid, slot)

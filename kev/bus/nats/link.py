@@ -20,7 +20,7 @@ from nats.aio.msg import Msg
 from kev.bus.feed import BusStats
 from kev.bus.nats.connect import Watcher, addresses, connect_client
 from kev.bus.nats.listening import Hear, Listening
-from kev.bus.nats.replies import NoResponders, answer_of, status_of, unavailable
+from kev.bus.nats.replies import NoResponders, answer_of, ended, status_of, unavailable
 from kev.bus.settings import BusSettings
 from kev.domain.errors import BusUnavailable
 
@@ -125,6 +125,23 @@ class Link:
         if status_of(reply) == "503":
             raise self._nobody(subject)
         return reply
+
+    async def pull_some(self, subject: str, payload: bytes, most: int) -> list[Msg]:
+        """One request for up to ``most`` messages; a status among the replies says that there are no more.
+
+        What came before the time was up is returned: whoever takes messages must not forget them.
+
+        Raises:
+            NoResponders: nobody listens, or nothing came.
+        """
+
+        def complete(replies: Sequence[Msg]) -> bool:
+            return len(replies) == most or ended(replies)
+
+        replies = await self.gather(subject, payload, complete, self._timeout_s)
+        if not replies:
+            raise self._nobody(subject)
+        return replies
 
     async def gather(
         self, subject: str, payload: bytes, complete: Callable[[Sequence[Msg]], bool], timeout_s: float | None = None

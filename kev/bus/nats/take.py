@@ -1,11 +1,11 @@
-"""Taking questions: one at a time, never waiting, and answering for them."""
+"""Taking questions, never waiting for any, and answering for them."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 from nats.aio.msg import Msg
@@ -18,10 +18,10 @@ from kev.bus.nats.replies import NoResponders, status_of
 from kev.bus.nats.subjects import Names
 from kev.bus.nats.topology import ensure_source
 from kev.bus.settings import BusSettings
+from kev.domain.errors import BusUnavailable
 from kev.telemetry import traces
 
 log = logging.getLogger(__name__)
-_ONE = b'{"batch":1,"no_wait":true}'
 _MARGIN = 0.05
 _PAUSE_S = 0.02
 _ACK, _NAK, _PROGRESS, _TERM = b"+ACK", b"-NAK", b"+WPI", b"+TERM"
@@ -56,41 +56,68 @@ class Take:
             self._ready.add(source)
 
     async def take(self, source: str) -> NatsTaken | None:
-        """See ``Bus.take``.
+        """See ``Bus.take``; cancelled as ``take_some``."""
+        taken = await self.take_some(source, 1)
+        return taken[0] if taken else None
+
+    async def take_some(self, source: str, most: int) -> list[NatsTaken]:
+        """See ``Bus.take_some``.
 
         A caller that is cancelled meanwhile loses nothing: what arrives for it
         is given back.
         """
         check_source(source)
-        taking = asyncio.ensure_future(self._take(source))
+        taking = asyncio.ensure_future(self._take(source, most))
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
             taking.add_done_callback(_return_late)
             raise
 
-    async def _take(self, source: str) -> NatsTaken | None:
-        while True:
+    async def _take(self, source: str, most: int) -> list[NatsTaken]:
+        """Asks again only for the places of what was no question."""
+        taken: list[NatsTaken] = []
+        while (wanted := most - len(taken)) > 0:
             await self.prepare(source)
+            # Counted from before the request: our clock must never run behind the broker's.
             since = time.monotonic()
-            message = await self._next(source)
-            if message is None:
-                return None
+            try:
+                messages = await self._next(source, wanted)
+                bad = self._sorted(messages, since, taken)
+                for message, error in bad:
+                    await self._reject(message, error)
+            except BusUnavailable:
+                if not taken:
+                    raise
+                break  # those in hand are held; what is missing comes with the next take
+            if not bad:
+                break
+        return taken
+
+    def _sorted(self, messages: Sequence[Msg], since: float, taken: list[NatsTaken]) -> list[tuple[Msg, Exception]]:
+        """Adds the questions to ``taken``; returns the other messages, and what is wrong with them."""
+        bad: list[tuple[Msg, Exception]] = []
+        hold_s = self._settings.ack_wait_s * (1 - _MARGIN)
+        for message in messages:
             try:
                 question = decode(message.data, QueuedQuestion)
             except (msgspec.MsgspecError, ValueError) as error:
-                await self._reject(message, error)
-                continue
-            # Counted from before the request: our clock must never run behind the broker's.
-            hold_s = self._settings.ack_wait_s * (1 - _MARGIN)
-            return NatsTaken(self._link, self._ring, message, question, hold_s, since)
+                bad.append((message, error))
+            else:
+                taken.append(NatsTaken(self._link, self._ring, message, question, hold_s, since))
+        return bad
 
-    async def _next(self, source: str) -> Msg | None:
+    async def _next(self, source: str, most: int) -> list[Msg]:
+        """The next messages, at most so many; fewer when there are no more."""
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._names.queue_stream}.{self._names.durable(source)}"
+        request = b'{"batch":%d,"no_wait":true}' % most
         until = time.monotonic() + self._settings.request_timeout_s
         while True:
             try:
-                reply = await self._link.pull(subject, _ONE)
+                if most == 1:
+                    replies = [await self._link.pull(subject, request)]
+                else:
+                    replies = await self._link.pull_some(subject, request, most)
             except NoResponders:
                 # The broker forgot an unused durable, or the new one has no leader yet.
                 if time.monotonic() > until:
@@ -99,7 +126,7 @@ class Take:
                 await asyncio.sleep(_PAUSE_S)
                 await self.prepare(source)
             else:
-                return None if status_of(reply) else reply
+                return [reply for reply in replies if not status_of(reply)]
 
     async def _reject(self, message: Msg, error: Exception) -> None:
         """Keeps what is no question for the operator, and ends it."""
@@ -163,12 +190,11 @@ class NatsTaken:
 _returning: set[asyncio.Task[None]] = set()
 
 
-def _return_late(taking: asyncio.Future[NatsTaken | None]) -> None:
+def _return_late(taking: asyncio.Future[list[NatsTaken]]) -> None:
     """Gives back what arrived after its taker had left."""
     if taking.cancelled() or taking.exception() is not None:
         return
-    taken = taking.result()
-    if taken is not None:
+    for taken in taking.result():
         task = asyncio.ensure_future(_give_back(taken))
         _returning.add(task)
         task.add_done_callback(_returning.discard)

@@ -26,7 +26,7 @@ def test_the_assigned_channel_is_preferred_and_any_other_serves() -> None:
 def test_long_questions_and_the_others_have_their_own_channels() -> None:
     pool = ChannelPool(4, long=2)
     assert [pool.seat(3), pool.seat(), pool.seat()] == [0, 1, None]
-    assert (pool.room(), pool.room(long=True)) == (False, True)
+    assert (pool.room(), pool.room(long=True)) == (0, 2)
     assert [pool.seat(0, long=True), pool.seat(-1, long=True), pool.seat(2, long=True)] == [2, 3, None]
     pool.leave(3)
     assert (pool.seat(), pool.seat(3, long=True)) == (None, 3)
@@ -36,7 +36,7 @@ def test_long_questions_and_the_others_have_their_own_channels() -> None:
 
 def test_without_long_channels_all_are_for_all() -> None:
     pool = ChannelPool(2)
-    assert (pool.seat(1, long=True), pool.seat(), pool.room(), pool.room(long=True)) == (1, 0, False, False)
+    assert (pool.seat(1, long=True), pool.seat(), pool.room(), pool.room(long=True)) == (1, 0, 0, 0)
 
 
 def test_a_free_channel_cannot_be_left() -> None:

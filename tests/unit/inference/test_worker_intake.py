@@ -29,20 +29,22 @@ class FakeBus:
         self.sources: dict[str, deque[str]] = {}
         self.taken: list[str] = []
         self.tries: list[str] = []
+        self.asked: list[int] = []
         self.tried = asyncio.Event()
         self.alive: dict[str, Any] = {}
         self.away = False
         self.on_take: Callable[[str], None] = lambda source: None
 
-    async def take(self, source: str) -> str | None:
+    async def take_some(self, source: str, most: int) -> list[Name]:
         if self.away:
             raise BusUnavailable("away")
         self.tries.append(source)
+        self.asked.append(most)
         self.tried.set()
-        waiting = self.sources.get(source)
-        found = Name(waiting.popleft()) if waiting else None
-        if found is not None:
-            found.behind = len(waiting or ())
+        waiting = self.sources.get(source) or deque()
+        found = [Name(waiting.popleft()) for _ in range(min(most, len(waiting)))]
+        for name in found:
+            name.behind = len(waiting)
         self.on_take(source)
         await asyncio.sleep(0)
         return found
@@ -72,7 +74,7 @@ class Desk:
         self.intake = Intake(
             bus,  # type: ignore[arg-type]
             "w1",
-            room=lambda long: (self.long_room if long else self.room) > 0,
+            room=lambda long: self.long_room if long else self.room,
             accept=self._accept,
             arrivals=Arrivals(self.expected.append),
             clock=Clock(),
@@ -124,7 +126,7 @@ async def test_it_never_takes_more_than_there_is_room_for(running: Start) -> Non
 
 @pytest.mark.parametrize(
     ("queued", "room", "expected"),
-    [("abc", 4, [True, False]), ("a", 4, []), ("abc", 2, [True, False])],
+    [("abcde", 8, [True, False]), ("a", 4, []), ("abc", 2, [True, False])],
     ids=["until the last one is taken", "not behind a lone question", "not where there is no room"],
 )
 async def test_it_tells_while_questions_wait_behind_the_last_one(
@@ -136,6 +138,47 @@ async def test_it_tells_while_questions_wait_behind_the_last_one(
     await desk.takes(min(len(queued), room))
     await desk.intake.stop()
     assert desk.expected == expected
+
+
+async def test_a_batch_in_its_own_queue_is_taken_in_few_calls_and_every_lane_has_its_turn(running: Start) -> None:
+    bus = FakeBus()
+    bus.sources["w1"] = deque("abcdefghijklmnop")
+    desk = running(Desk(bus, room=32))
+    assert await desk.takes(16) == list("abcdefghijklmnop")
+    await desk.intake.stop()
+    # Three takes in their turns; the fourth begins at overflow. Then every other lane is known to be empty.
+    asked = list(zip(bus.tries, bus.asked, strict=True))
+    assert asked == [("express", 1), ("w1", 3), ("overflow", 1), ("background", 1), ("w1", 29)]
+
+
+async def test_lanes_that_are_not_empty_keep_their_turns_beside_a_long_queue(running: Start) -> None:
+    bus = FakeBus()
+    bus.sources |= {"w1": deque("abcdefghij"), "overflow": deque("xyz")}
+    desk = running(Desk(bus, room=13))
+    assert "".join(await desk.takes(13)) == "abcxdefyghiz" + "j"
+
+
+async def test_of_a_lane_that_others_serve_too_it_takes_one_at_a_time(running: Start) -> None:
+    bus = FakeBus()
+    bus.sources["overflow"] = deque("xyz")
+    desk = running(Desk(bus, room=8))
+    assert await desk.takes(3) == ["x", "y", "z"]
+    assert {most for source, most in zip(bus.tries, bus.asked, strict=True) if source == "overflow"} == {1}
+
+
+async def test_what_is_urgent_and_comes_during_a_sweep_is_taken_in_its_turn(running: Start) -> None:
+    bus = FakeBus()
+    bus.sources["w1"] = deque("abcdef")
+    desk = Desk(bus, room=32)
+
+    def late(source: str) -> None:
+        if source == "w1" and "express" not in bus.sources:
+            bus.sources["express"] = deque("x")
+            desk.intake.ring()
+
+    bus.on_take = late
+    running(desk)
+    assert "".join(await desk.takes(7)) == "abcxdef"
 
 
 async def test_a_bell_that_rings_during_a_sweep_is_heard(running: Start) -> None:
