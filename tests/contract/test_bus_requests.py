@@ -45,6 +45,20 @@ async def test_the_record_holds_all_outcomes(bus):
     assert record.open_slots() == (1, 3)
 
 
+@pytest.mark.parametrize("count", [2, 8])
+async def test_outcomes_that_are_asked_for_at_once_are_each_slots_own(bus, count: int):
+    rid, other = new_rid(), new_rid()
+    for one in (rid, other):
+        await bus.open_request(manifest(one, slots=count))
+    await bus.settle(outcome(rid, 1, "mine"))
+    await bus.settle(outcome(other, 0, "another's"))
+    found = await asyncio.gather(*(bus.outcome(rid, slot) for slot in range(count)))
+    assert [one and one.text for one in found] == [None, "mine", *[None] * (count - 2)]
+    await asyncio.gather(*(bus.settle(outcome(rid, slot, f"{slot}")) for slot in range(count)))
+    found = await asyncio.gather(*(bus.outcome(rid, slot) for slot in range(count)))
+    assert [one.text for one in found] == ["0", "mine", *(f"{slot}" for slot in range(2, count))]
+
+
 async def test_a_record_of_a_thousand_outcomes_is_read_whole(bus):
     rid = new_rid()
     await bus.open_request(manifest(rid, slots=1000))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
 from msgspec import Struct
@@ -13,6 +14,7 @@ from kev.bus.nats.link import Link
 from kev.bus.nats.reading import last_at_leader, last_of_many
 from kev.bus.nats.replies import LOST, ApiError
 from kev.bus.nats.subjects import Names
+from kev.bus.nats.together import Together
 from kev.bus.port import Claim
 from kev.domain.errors import BusUnavailable, NotFound
 from kev.domain.outcome import Outcome
@@ -23,6 +25,8 @@ _IF_NONE = {"Nats-Expected-Last-Subject-Sequence": "0"}
 _TRIES = 4
 _PAUSE_S = 0.05
 _MOST_SUBJECTS = 1000
+_FEW = 3
+"""Up to so many outcomes are read one by one."""
 
 
 class Results:
@@ -33,6 +37,9 @@ class Results:
         self._link = link
         self._names = names
         self._stream = names.result_stream
+        # What a worker has taken, and what ends in one forward, is mostly of one request.
+        self._manifests: Together[str, str, bool] = Together(lambda subject, _: self._exists(subject))
+        self._outcomes: Together[str, int, Mapping[int, Outcome]] = Together(self._some_outcomes)
 
     async def open(self, manifest: Manifest) -> Claim:
         """See ``Bus.open_request``."""
@@ -54,15 +61,14 @@ class Results:
 
     async def settle(self, outcome: Outcome) -> Outcome:
         """See ``Bus.settle``."""
-        if not await self._exists(self._names.manifest(outcome.rid)):
+        if not await self._manifests.ask(self._names.manifest(outcome.rid), outcome.rid):
             raise NotFound(f"request {outcome.request_id}: there is none, or it has expired")
         _, stored = await self._first(self._names.outcome(outcome.rid, outcome.slot), outcome, Outcome)
         return stored
 
     async def outcome(self, rid: str, slot: int) -> Outcome | None:
         """See ``Bus.outcome``."""
-        found = await self._read(self._names.outcome(rid, slot), Outcome)
-        return None if found is None else found[1]
+        return (await self._outcomes.ask(rid, slot)).get(slot)
 
     async def request(self, rid: str) -> RequestRecord | None:
         """See ``Bus.request``.
@@ -115,10 +121,22 @@ class Results:
         found = await last_at_leader(self._link, self._stream, subject)
         return None if found is None else (found[0], decode(found[1], kind))
 
+    async def _some_outcomes(self, rid: str, slots: Sequence[int]) -> Mapping[int, Outcome]:
+        """Outcomes of these slots, by the leader. Of many slots most have none: one call tells which have."""
+        if len(slots) > _FEW:
+            there = await self._subjects(self._names.results(rid))
+            slots = [slot for slot in slots if self._names.outcome(rid, slot) in there]
+        found = await asyncio.gather(*(self._read(self._names.outcome(rid, slot), Outcome) for slot in slots))
+        return {slot: record[1] for slot, record in zip(slots, found, strict=True) if record is not None}
+
     async def _exists(self, subject: str) -> bool:
         """Whether there is a record, by the leader; cheaper than reading a large one."""
+        return subject in await self._subjects(subject)
+
+    async def _subjects(self, subject: str) -> Collection[str]:
+        """The subjects that have records, by the leader; all of a request's fit into one answer."""
         info = await self._link.api(f"STREAM.INFO.{self._stream}", {"subjects_filter": subject})
-        return bool(info["state"].get("subjects"))
+        return info["state"].get("subjects") or {}
 
     async def _all(self, rid: str) -> dict[str, tuple[int, bytes]]:
         """All records of a request by subject, with their sequences."""
