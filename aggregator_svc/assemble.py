@@ -65,11 +65,15 @@ class SlotText:
             self._hold(offset, text)
             return False
         self.text += text[end - offset :]
+        if self.held:
+            self._close_gaps()
+        return len(self.text) > end
+
+    def _close_gaps(self) -> None:
         for start in sorted(self.held):
             if start > len(self.text):
                 break
             self.text += self.held.pop(start)[len(self.text) - start :]
-        return len(self.text) > end
 
     def _hold(self, offset: int, text: str) -> None:
         if offset in self.held or len(self.held) < MAX_HELD:
@@ -83,11 +87,21 @@ class RequestText:
         self.manifest = manifest
         self.slots = {plan.slot: SlotText() for plan in manifest.slots}
         self._open = dict.fromkeys(self.slots)
+        self._gaps: set[int] = set()
 
     def hear(self, pieces: Iterable[Piece]) -> list[int]:
         """Takes pieces in; returns the slots with something new for readers."""
-        known = (piece for piece in pieces if piece.slot in self.slots)
-        return [piece.slot for piece in known if self.slots[piece.slot].hear(piece)]
+        news: list[int] = []
+        for piece in pieces:
+            if (heard := self.slots.get(piece.slot)) is None:
+                continue
+            if heard.hear(piece):
+                news.append(piece.slot)
+            if heard.held:
+                self._gaps.add(piece.slot)
+            else:
+                self._gaps.discard(piece.slot)
+        return news
 
     def settle(self, outcome: Outcome) -> bool:
         """Takes an outcome in; says whether it is new."""
@@ -95,6 +109,7 @@ class RequestText:
         if heard is None or not heard.settle(outcome):
             return False
         del self._open[outcome.slot]
+        self._gaps.discard(outcome.slot)
         return True
 
     @property
@@ -110,7 +125,7 @@ class RequestText:
     @property
     def has_gap(self) -> bool:
         """Whether an open slot is held back by a missing piece."""
-        return any(self.slots[slot].held for slot in self._open)
+        return bool(self._gaps)
 
     def outcomes(self) -> dict[int, Outcome]:
         """Outcomes so far, by slot."""

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 
 from aggregator_svc import metrics
 from aggregator_svc.assemble import RequestText, View
-from kev.domain.errors import FellBehind
 from kev.domain.result import Frame, ResumePoint
 
 GROUP = 64
 GROUP_CHARACTERS = 65_536
-PATIENCE_S = 10.0
-"""How long one write to a reader may hang before its backlog counts."""
 
 
 @dataclass(slots=True)
@@ -69,7 +66,8 @@ class Reader:
         named = dict.fromkeys(slots)
         self._news.update(named)
         self.backlog.add(len(named))
-        metrics.MERGED.inc(len(named) - (len(self._news) - before))
+        if merged := len(named) - (len(self._news) - before):
+            metrics.MERGED.inc(merged)
         self._wake.set()
 
     def fail(self, error: BaseException) -> None:
@@ -84,34 +82,29 @@ class Reader:
         Raises:
             KevError: the request cannot be followed any further.
         """
-        until = None if wait_s is None else asyncio.get_running_loop().time() + wait_s
-        while (frame := await self._take(until)) is not None:
-            yield frame
-        for frame in self._view.pending():
-            _count(frame)
-            yield frame
+        async for group in self._groups(wait_s, 1):
+            yield group[0]
 
-    async def groups(self, wait_s: float | None = None) -> AsyncGenerator[list[Frame], None]:
+    def groups(self, wait_s: float | None = None) -> AsyncGenerator[list[Frame], None]:
         """The same frames, those together that are ready at the same time, at most ``GROUP`` of them
         and ``GROUP_CHARACTERS`` of text (one more frame than fits, at most)."""
+        return self._groups(wait_s, GROUP)
+
+    async def _groups(self, wait_s: float | None, most: int) -> AsyncGenerator[list[Frame], None]:
         until = None if wait_s is None else asyncio.get_running_loop().time() + wait_s
-        while (frame := await self._take(until)) is not None:
-            group, size = [frame], _size(frame)
-            while len(group) < GROUP and size < GROUP_CHARACTERS and (frame := self._next()) is not None:
-                group.append(frame)
-                size += _size(frame)
+        while group := await self._take(until, most):
             yield group
         for frame in self._view.pending():
-            _count(frame)
+            _count([frame])
             yield [frame]
 
-    async def _take(self, until: float | None) -> Frame | None:
-        """The next frame; None at the end, or when the time is up."""
+    async def _take(self, until: float | None, most: int) -> list[Frame]:
+        """The next frames; none at the end, or when the time is up."""
         while True:
-            if (frame := self._next()) is not None:
-                return frame
+            if group := self._next(most):
+                return group
             if self._view.done:
-                return None
+                return []
             if self._error is not None:
                 raise self._error
             self._wake.clear()
@@ -119,58 +112,44 @@ class Reader:
                 async with asyncio.timeout_at(until):
                     await self._wake.wait()
             except TimeoutError:
-                return None
+                return []
 
     @property
     def complete(self) -> bool:
         """Whether nothing more will arrive for it."""
         return self._heard.complete
 
-    def _next(self) -> Frame | None:
-        while self._news:
+    def _next(self, most: int) -> list[Frame]:
+        """What is ready, as long as it fits into one group."""
+        group: list[Frame] = []
+        size = 0
+        while self._news and len(group) < most and size < GROUP_CHARACTERS:
             slot = next(iter(self._news))
             del self._news[slot]
-            if not self._news:
-                self.backlog.clear()
             if (frame := self._view.frame(slot)) is not None:
-                if self._began is not None:
-                    metrics.FIRST_FRAME.observe(time.monotonic() - self._began)
-                    self._began = None
-                _count(frame)
-                return frame
-        return None
+                group.append(frame)
+                size += _size(frame)
+        if not self._news:
+            self.backlog.clear()
+        if group:
+            self._given(group)
+        return group
+
+    def _given(self, group: list[Frame]) -> None:
+        if self._began is not None:
+            metrics.FIRST_FRAME.observe(time.monotonic() - self._began)
+            self._began = None
+        _count(group)
 
 
 def _size(frame: Frame) -> int:
     return len(frame.text) + (len(frame.result.text) if frame.result is not None else 0)
 
 
-def _count(frame: Frame) -> None:
-    metrics.FRAMES.inc()
-    if frame.reset:
-        metrics.RESETS.inc()
-    if frame.result is not None:
-        metrics.OUTCOMES.labels(frame.result.status).inc()
-
-
-async def hand_over(write: Awaitable[object], reader: Reader, patience_s: float = PATIENCE_S) -> None:
-    """Waits for a write to a reader; cuts the reader off when it hangs.
-
-    A write hangs once the reader's flow-control window is full. That alone is
-    no reason: a reader may pause. It is cut off when, besides, more pieces
-    than its limit have come in, or nothing more will.
-
-    Raises:
-        FellBehind: the reader was cut off; what it got is whole, it can resume.
-    """
-    task = asyncio.ensure_future(write)
-    try:
-        while not (await asyncio.wait({task}, timeout=patience_s))[0]:
-            if reader.backlog.over or reader.complete:
-                metrics.FELL_BEHIND.inc()
-                raise FellBehind(
-                    f"cut off: {reader.backlog.waiting} pieces wait for this reader; resume where it stands"
-                )
-        await task
-    finally:
-        task.cancel()
+def _count(group: list[Frame]) -> None:
+    metrics.FRAMES.inc(len(group))
+    for frame in group:
+        if frame.reset:
+            metrics.RESETS.inc()
+        if frame.result is not None:
+            metrics.OUTCOMES.labels(frame.result.status).inc()

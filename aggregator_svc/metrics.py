@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from aggregator_svc.durations import Durations
 from aggregator_svc.timing import end_to_end_s
 from kev.domain.outcome import Outcome
 
@@ -23,11 +24,11 @@ CATCH_UPS = Counter("kev_aggregator_catch_ups", "Times the workers were asked fo
 READ_ERRORS = Counter("kev_aggregator_read_errors", "Reads of a followed request that the broker did not answer.")
 OUTCOMES = Counter("kev_aggregator_outcomes", "Last frames given to readers.", ["status"])
 FIRST_FRAME = Histogram("kev_aggregator_first_frame_seconds", "Start of a stream to its first frame.", buckets=LADDER)
-FIRST_TOKEN = Histogram(
-    "kev_aggregator_first_token_seconds", "Start of following a new request to a slot's first text.", buckets=LADDER
+FIRST_TOKEN = Durations(
+    "kev_aggregator_first_token_seconds", "Start of following a new request to a slot's first text.", LADDER
 )
-INTER_TOKEN = Histogram(
-    "kev_aggregator_inter_token_seconds", "Between two texts of a slot; one text is a token or a few.", buckets=LADDER
+INTER_TOKEN = Durations(
+    "kev_aggregator_inter_token_seconds", "Between two texts of a slot; one text is a token or a few.", LADDER
 )
 END_TO_END = Histogram(
     "kev_aggregator_end_to_end_seconds", "Acceptance of a question to its end.", ["status"], buckets=LADDER
@@ -36,10 +37,8 @@ END_TO_END = Histogram(
 
 def observe_texts(first: Iterable[float], following: Iterable[float]) -> None:
     """Seconds to first texts, and between texts."""
-    for seconds in first:
-        FIRST_TOKEN.observe(seconds)
-    for seconds in following:
-        INTER_TOKEN.observe(seconds)
+    FIRST_TOKEN.observe(first)
+    INTER_TOKEN.observe(following)
 
 
 def observe_end(outcome: Outcome) -> None:

@@ -8,13 +8,14 @@ from typing import Any
 import grpc
 
 from aggregator_svc.aggregator import Aggregator
-from aggregator_svc.fanout import PATIENCE_S, Reader, hand_over
+from aggregator_svc.fanout import Reader
+from aggregator_svc.patience import PATIENCE_S, Patience
 from kev.domain.errors import InvalidArgument
 from kev.domain.ids import REQUEST_ID_ALLOWED, is_request_id
 from kev.telemetry import traces
 from kev.v1 import aggregator_pb2 as pb
 from kev.v1 import aggregator_pb2_grpc
-from kev.wire.result import frame_to, result_to, resume_from
+from kev.wire.result import frame_fields, frame_to, result_to, resume_from
 from kev.wire.serving import tenant_of, time_left
 
 SERVICE = "kev.v1.AggregatorService"
@@ -51,8 +52,12 @@ class AggregatorServicer(aggregator_pb2_grpc.AggregatorServiceServicer):
         async with self._aggregator.reading(
             self._tenant(context), request.request_id, points, traces.parent_in(context.invocation_metadata())
         ) as reader:
-            async for reply in _replies(reader, left, request.grouped):
-                await hand_over(context.write(reply), reader, self._patience_s)
+            patience = Patience(reader, self._patience_s)
+            try:
+                async for reply in _replies(reader, left, request.grouped):
+                    await patience.wait(context.write(reply))
+            finally:
+                patience.close()
 
     async def GetResults(self, request: pb.GetResultsRequest, context: Context) -> pb.GetResultsResponse:  # noqa: N802
         """Waits, or polls; leaves a little before the caller's deadline with ``pending`` slots."""
@@ -78,7 +83,10 @@ async def _replies(reader: Reader, left: float | None, grouped: bool) -> AsyncIt
             yield pb.StreamResponse(frame=frame_to(frame))
         return
     async for first, *more in reader.groups(left):
-        yield pb.StreamResponse(frame=frame_to(first), more=[frame_to(frame) for frame in more])
+        reply = pb.StreamResponse(frame=frame_to(first))
+        for frame in more:
+            reply.more.add(**frame_fields(frame))
+        yield reply
 
 
 def _check(request_id: str) -> None:

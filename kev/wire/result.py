@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from kev.domain.outcome import Audit, ChosenToken, TokenLogprob
@@ -70,19 +72,26 @@ def _logprob_from(message: pb.TokenLogprob) -> TokenLogprob:
 
 def frame_to(frame: Frame) -> pb.Frame:
     """The wire form of a frame."""
-    result = frame.result
-    return pb.Frame(
-        request_id=frame.request_id,
-        slot=frame.slot,
-        channel=frame.channel,
-        attempt=frame.attempt,
-        text_offset=frame.text_offset,
-        text=frame.text,
-        reset=frame.reset,
-        status=name_of("SLOT_STATUS", result.status if result else None),
-        finish_reason=name_of("FINISH_REASON", result.finish_reason if result else None),
-        result=result_to(result) if result else None,
-    )
+    return pb.Frame(**frame_fields(frame))
+
+
+def frame_fields(frame: Frame) -> dict[str, Any]:
+    """The fields of a frame's wire form that are set. Most frames are a piece of text and no more."""
+    fields: dict[str, Any] = {
+        "request_id": frame.request_id,
+        "slot": frame.slot,
+        "channel": frame.channel,
+        "attempt": frame.attempt,
+        "text_offset": frame.text_offset,
+        "text": frame.text,
+    }
+    if frame.reset:
+        fields["reset"] = True
+    if frame.result is not None:
+        fields["status"] = name_of("SLOT_STATUS", frame.result.status)
+        fields["finish_reason"] = name_of("FINISH_REASON", frame.result.finish_reason)
+        fields["result"] = result_to(frame.result)
+    return fields
 
 
 def frame_from(message: pb.Frame) -> Frame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from prometheus_client import REGISTRY
 
 from aggregator_svc import metrics
@@ -53,3 +54,15 @@ def test_only_a_slot_that_ran_has_an_end_to_end_time():
     metrics.observe_end(outcome(Status.ANSWERED, channel="w/1", queued_ms=500.0, elapsed_ms=1000.0))
     assert value("end_to_end_seconds_count", status="refused") == before[0]
     assert value("end_to_end_seconds_sum", status="answered") == before[1] + 1.5
+
+
+def test_equal_durations_are_counted_as_often_as_they_came():
+    before = [value(f"inter_token_seconds_{part}") for part in ("count", "sum")]
+    below = value("inter_token_seconds_bucket", le="0.05"), value("inter_token_seconds_bucket", le="0.1")
+    metrics.observe_texts([], [0.05] * 16 + [0.0625])
+    assert [value(f"inter_token_seconds_{part}") for part in ("count", "sum")] == pytest.approx(
+        [before[0] + 17, before[1] + 0.8625]
+    )
+    assert value("inter_token_seconds_bucket", le="0.05") == below[0] + 16
+    assert value("inter_token_seconds_bucket", le="0.1") == below[1] + 17
+    assert value("inter_token_seconds_bucket", le="+Inf") == before[0] + 17
