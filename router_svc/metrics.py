@@ -110,20 +110,26 @@ def observe_homes(ring: Ring) -> None:
 
 _BREAKER_VALUES = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
 _tripped: set[str] = set()
-_lanes: set[str] = set()
+_levels: dict[str, int] = {}
+"""Depths as they were told last."""
 
 
 def observe_depths(depths: Mapping[Lane, int]) -> None:
-    """Questions in every lane there is. A lane that is gone loses its series, so that they stay few over the years."""
-    global _lanes
+    """Questions in every lane there is. A lane that is gone loses its series, so that they stay few over the years.
+
+    This is called several times a second, so only what has changed is written.
+    """
     names = {str(lane): depth for lane, depth in depths.items()}
-    for name in _lanes - set(names):
+    for name in _levels.keys() - names.keys():
         DEPTH.remove(name)
         CHANNEL_QUESTIONS.remove(name)
+        del _levels[name]
     for name, depth in names.items():
-        DEPTH.labels(name).set(depth)
-        CHANNEL_QUESTIONS.labels(name)
-    _lanes = set(names)
+        if name not in _levels:
+            CHANNEL_QUESTIONS.labels(name)
+        if _levels.get(name) != depth:
+            DEPTH.labels(name).set(depth)
+            _levels[name] = depth
 
 
 def observe_fleet(workers: int, channels: int, queued: int, drain: float) -> None:

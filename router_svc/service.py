@@ -17,9 +17,9 @@ from kev.domain.question import Batch
 from kev.domain.result import Submitted
 from kev.telemetry import traces
 from kev.telemetry.logs import about
-from kev.v1 import aggregator_pb2, aggregator_pb2_grpc, router_pb2, router_pb2_grpc
+from kev.v1 import aggregator_pb2, router_pb2, router_pb2_grpc
 from kev.wire.question import batch_from
-from kev.wire.relay import passed_on
+from kev.wire.relay import passed_on, unread_stream
 from kev.wire.serving import Tenant, tenant_of, time_left
 from router_svc.attendance import Attendance, Left
 from router_svc.router import Router, wall_ms
@@ -44,7 +44,7 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
         self._router = router
         self._attendance = Attendance()
         self._tenant = tenant
-        self._aggregator = aggregator_pb2_grpc.AggregatorServiceStub(aggregator)  # type: ignore[no-untyped-call]
+        self._stream = unread_stream(aggregator)
 
     async def Submit(self, request: router_pb2.SubmitRequest, context: Context) -> router_pb2.SubmitResponse:  # noqa: N802
         """Accepts a batch. It runs on when the caller leaves."""
@@ -57,10 +57,9 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
             duplicate=submitted.duplicate,
         )
 
-    async def Ask(  # noqa: N802
-        self, request: router_pb2.AskRequest, context: Context
-    ) -> AsyncIterator[router_pb2.AskResponse]:
-        """Accepts a batch and relays its stream. When the last caller leaves, what is unfinished is cancelled."""
+    async def Ask(self, request: router_pb2.AskRequest, context: Context) -> AsyncIterator[bytes]:  # noqa: N802
+        """Accepts a batch and relays its stream, unread. When the last caller leaves, what is unfinished is
+        cancelled."""
         batch = batch_from(request.batch, self._tenant(context))
         if request.resume and not batch.request_id:
             raise InvalidArgument("batch.request_id", "must name the request whose stream goes on")
@@ -129,16 +128,16 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
 
     async def _relay(
         self, request: router_pb2.AskRequest, batch: Batch, context: Context, span: traces.Span
-    ) -> AsyncIterator[router_pb2.AskResponse]:
+    ) -> AsyncIterator[bytes]:
         """A relay that breaks leaves the request running: its reader may come back through the aggregator."""
-        call = self._aggregator.Stream(
+        call = self._stream(
             aggregator_pb2.StreamRequest(request_id=batch.request_id, grouped=request.grouped, resume=request.resume),
             timeout=time_left(context),
             metadata=passed_on(context, span),
         )
         try:
             async for reply in call:
-                yield router_pb2.AskResponse(frame=reply.frame, more=reply.more)
+                yield reply
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNAVAILABLE:
                 raise BusUnavailable(f"the aggregator does not answer; {batch.request_id} runs on") from error

@@ -41,7 +41,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         guarded = _guarded(inner)
         if guarded is None:
             return handler
-        return make(guarded, reader_of(handler.request_deserializer), handler.response_serializer)
+        return make(guarded, reader_of(handler.request_deserializer), _written(handler.response_serializer))
 
 
 def _guarded(inner: Handler) -> Handler | None:
@@ -72,6 +72,11 @@ def _guarded_generator(inner: Handler) -> Handler:
             await _end(context, error)
 
     return stream
+
+
+def _written(serialize: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """A reply's bytes. A relay has them already."""
+    return lambda reply: reply if isinstance(reply, bytes) else serialize(reply)
 
 
 async def _read(request: Any) -> Any:

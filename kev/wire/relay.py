@@ -29,10 +29,11 @@ class RelayAggregator(aggregator_pb2_grpc.AggregatorServiceServicer):
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub = aggregator_pb2_grpc.AggregatorServiceStub(channel)  # type: ignore[no-untyped-call]
+        self._stream = unread_stream(channel)
 
     async def Stream(self, request: pb.StreamRequest, context: Context) -> None:  # noqa: N802
         """Relays a stream frame by frame."""
-        call = self._stub.Stream(request, timeout=context.time_remaining(), metadata=passed_on(context))
+        call = self._stream(request, timeout=context.time_remaining(), metadata=passed_on(context))
         try:
             async for reply in call:
                 await context.write(reply)
@@ -44,6 +45,19 @@ class RelayAggregator(aggregator_pb2_grpc.AggregatorServiceServicer):
         call = self._stub.GetResults(request, timeout=context.time_remaining(), metadata=passed_on(context))
         reply: pb.GetResultsResponse = await call
         return reply
+
+
+def unread_stream(channel: grpc.aio.Channel) -> grpc.aio.UnaryStreamMultiCallable[pb.StreamRequest, bytes]:
+    """The aggregator's ``Stream``, with replies that stay bytes: a relay does not read what it passes on.
+
+    They are those of a ``StreamResponse``; an ``AskResponse`` has the same fields.
+    """
+    stream: grpc.aio.UnaryStreamMultiCallable[pb.StreamRequest, bytes] = channel.unary_stream(
+        f"/{pb.DESCRIPTOR.services_by_name['AggregatorService'].full_name}/Stream",
+        request_serializer=pb.StreamRequest.SerializeToString,
+        response_deserializer=None,
+    )
+    return stream
 
 
 PASSED_ON = ("authorization", traces.HEADER)

@@ -12,7 +12,7 @@ from kev.domain.logprobs import MOST, MOST_TOP
 from kev.domain.outcome import Audit, ChosenToken, FinishReason, Outcome, Status, TokenLogprob, text_digest
 from kev.domain.question import Batch, Constraint, Isolation, Message, Priority, Question, ResultMode, Sampling
 from kev.domain.result import Frame, ResumePoint, SlotResult
-from kev.v1 import frame_pb2, question_pb2
+from kev.v1 import aggregator_pb2, frame_pb2, question_pb2, router_pb2
 from kev.wire.question import batch_from, batch_to
 from kev.wire.result import frame_from, frame_to, result_from, result_to, resume_from, resume_to
 from kev.wire.status import error_from, status_of
@@ -188,3 +188,12 @@ def test_the_most_log_probabilities_fit_into_a_message_of_the_broker() -> None:
         "r" * 128, "rid", 999, Status.ANSWERED, FinishReason.STOP, logprobs=(per_token,) * (MOST // (MOST_TOP + 1))
     )
     assert len(encode(outcome)) < 4 << 20
+
+
+def test_a_reply_of_the_aggregators_stream_is_one_of_ask_unread() -> None:
+    one, other = (kind.DESCRIPTOR for kind in (aggregator_pb2.StreamResponse, router_pb2.AskResponse))
+    fields = [
+        {(field.number, field.name, field.type, field.is_repeated, field.message_type) for field in kind.fields}
+        for kind in (one, other)
+    ]
+    assert fields[0] == fields[1]

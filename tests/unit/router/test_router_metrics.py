@@ -120,3 +120,10 @@ def test_savings_count_characters_by_rule_and_tokens(tokenizer: Tokenizer):
     marks, space, tokens = (now - then for now, then in zip(saved(), before, strict=True))
     assert (marks, space) == (2, 2)
     assert tokens == len(tokenizer.encode_text("  Why???", False)) - len(tokenizer.encode_text("Why?", False))
+
+
+def test_a_depth_that_changes_and_changes_back_is_told():
+    for depth in (0, 3, 3, 0):
+        metrics.observe_depths({W1: depth})
+        assert value("queue_questions", channel="w/1") == depth
+        assert value("channel_questions_total", channel="w/1") == 0
