@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import importlib.util
 import logging
 import signal
 import sys
@@ -42,13 +43,23 @@ def run_service(main: Callable[[], Awaitable[None]], *, known: tuple[type[Except
     """
     expected: tuple[type[Exception], ...] = (ConfigError, StartError, KevError, *known)
     try:
-        return asyncio.run(_until_signal(main))
+        with asyncio.Runner(loop_factory=_event_loop()) as runner:
+            return runner.run(_until_signal(main))
     except expected as error:
         say_error(str(error))
         return 1
     except Exception:
         log.exception("the service ended on an error that nothing expected")
         return 70
+
+
+def _event_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """What makes a service's event loop: uvloop, which needs about a sixth less processor time for the same messages;
+    None, for Python's own, where it is not installed (it is not made for Windows)."""
+    if importlib.util.find_spec("uvloop") is None:
+        return None
+    make: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
+    return make
 
 
 async def _until_signal(main: Callable[[], Awaitable[None]]) -> int:

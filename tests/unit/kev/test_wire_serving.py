@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import signal
 from typing import Any
@@ -121,6 +122,21 @@ async def test_a_busy_port_is_one_clear_error() -> None:
 async def test_a_bad_address_is_refused(listen: str) -> None:
     with pytest.raises(StartError, match="host:port"):
         await GrpcHost(listen, [NAME]).start()
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["with uvloop", "without"])
+def test_a_service_runs_on_uvloop_where_it_is_installed(there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    loops: list[str] = []
+
+    async def main() -> None:
+        loops.append(type(asyncio.get_running_loop()).__module__)
+
+    if there:
+        pytest.importorskip("uvloop")
+    else:
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert run_service(main) == 0
+    assert loops[0].startswith("uvloop" if there else "asyncio")
 
 
 def test_a_signal_drains_and_gives_code_0() -> None:
