@@ -65,7 +65,9 @@ class Opening:
             BusUnavailable: the broker does not answer.
         """
         rid, digest = rid_of(batch.tenant, request_id), await digest_of(batch)
-        record = await self._bus.request(rid) if batch.request_id else None
+        # Clients name their requests, and nearly all are new.
+        known = bool(batch.request_id) and await self._bus.stands(rid)
+        record = await self._bus.request(rid) if known else None
         if record is None:
             self._check_room(batch)
         else:

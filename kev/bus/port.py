@@ -140,6 +140,9 @@ class Bus(Protocol):
     async def outcome(self, rid: str, slot: int) -> Outcome | None:
         """The slot's outcome, read where it cannot be stale."""
 
+    async def stands(self, rid: str) -> bool:
+        """Whether there may be such a request, read where it cannot be stale; far cheaper than to read one."""
+
     async def request(self, rid: str) -> RequestRecord | None:
         """Manifest and outcomes of a request; None if there is no such request."""
 

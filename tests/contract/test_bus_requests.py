@@ -35,6 +35,15 @@ async def test_an_unknown_request_is_none(bus):
     assert await bus.outcome(new_rid(), 0) is None
 
 
+async def test_a_request_stands_from_its_manifest_to_its_drop(bus):
+    rid = new_rid()
+    assert not await bus.stands(rid)
+    claim = await bus.open_request(manifest(rid))
+    assert await bus.stands(rid)
+    await bus.drop_request(rid, claim.number)
+    assert not await bus.stands(rid)
+
+
 async def test_the_record_holds_all_outcomes(bus):
     rid = new_rid()
     await bus.open_request(manifest(rid, slots=4))

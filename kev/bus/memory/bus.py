@@ -118,6 +118,10 @@ class MemoryBus:
         """See ``Bus.outcome``."""
         return self._records.outcome(rid, slot, self._time())
 
+    async def stands(self, rid: str) -> bool:
+        """See ``Bus.stands``."""
+        return await self.request(rid) is not None
+
     async def request(self, rid: str) -> RequestRecord | None:
         """See ``Bus.request``."""
         return self._records.request(rid, self._time())

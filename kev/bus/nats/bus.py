@@ -115,6 +115,10 @@ class NatsBus:
         """See ``Bus.outcome``."""
         return await self._results.outcome(rid, slot)
 
+    async def stands(self, rid: str) -> bool:
+        """See ``Bus.stands``."""
+        return await self._results.stands(rid)
+
     async def request(self, rid: str) -> RequestRecord | None:
         """See ``Bus.request``."""
         return await self._results.request(rid)

@@ -70,6 +70,10 @@ class Results:
         """See ``Bus.outcome``."""
         return (await self._outcomes.ask(rid, slot)).get(slot)
 
+    async def stands(self, rid: str) -> bool:
+        """See ``Bus.stands``."""
+        return await self._exists(self._names.manifest(rid))
+
     async def request(self, rid: str) -> RequestRecord | None:
         """See ``Bus.request``.
 
