@@ -21,7 +21,6 @@ namespace kev {
 
 constexpr int PAGE = 16;
 constexpr int ROWS_PER_TASK = 8;
-constexpr int SECOND_CACHE = 512 << 10;  // bytes, of a core
 
 template <class S>
 struct Pages {
@@ -78,7 +77,7 @@ class Attention {
   void run(const RowView* rows, int count, int layer, int head, float* scratch) const {
     int last = 0;  // last page
     for (int r = 0; r < count; r++) last = std::max(last, rows[r].position / PAGE);
-    const Sight sight(kv_, layer, head, rows, count);
+    const Sight sight{kv_, layer, head};
     for (int page = 0; page <= last; page += 2)
       for (int r = 0; r < count; r++) score(rows[r], page, sight, scores(scratch, r));
     float inverse[ROWS_PER_TASK * 64];
@@ -102,33 +101,20 @@ class Attention {
 
   float* scores(float* scratch, int row) const { return scratch + long(row) * share_ * width_; }
 
-  // Pages of one head, as the rows of a task see them, and which of them to ask for
-  // while others are multiplied. Pages that the rows share are read once and multiplied
-  // for long: meanwhile memory would stand still, so the rows' own pages, which follow,
-  // are asked for from there, and after the last K the first own V.
-  class Sight {
-   public:
-    const int head;
+  // Pages of one head, and which of them to ask for while two others are multiplied: the
+  // row's next two, and after its last K the first V.
+  struct Sight {
+    const Pages<S>& kv;
+    const int layer, head;
 
-    Sight(const Pages<S>& kv, int layer, int head, const RowView* rows, int count) : head(head), kv_(kv), layer_(layer) {
-      const RowView &first = rows[0], &other = rows[count - 1];
-      const int both = count > 1 ? std::min(last(first), last(other)) + 1 : 0;
-      while (own_ < both && first.table[own_] == other.table[own_]) own_++;
-      const int most = SECOND_CACHE / 2 / (count * PAGE * kv.dim * int(sizeof(S)));
-      lead_ = std::max(2, std::min(std::max(own_, 16 / count), most) & ~1);
-    }
     static int last(const RowView& row) { return row.position / PAGE; }
-    const S* key(const RowView& row, int page) const { return kv_.key(layer_, row.table[page], head); }
-    const S* value(const RowView& row, int page) const { return kv_.value(layer_, row.table[page], head); }
+    const S* key(const RowView& row, int page) const { return kv.key(layer, row.table[page], head); }
+    const S* value(const RowView& row, int page) const { return kv.value(layer, row.table[page], head); }
     const S* after_key(const RowView& row, int page) const {
-      const int then = page + lead_, left = last(row) - then;
-      return left >= 0 ? key(row, then) : value(row, std::min(own_ - left - 1, last(row)));
+      const int left = last(row) - (page + 2);
+      return left >= 0 ? key(row, page + 2) : value(row, std::min(-left - 1, last(row)));
     }
-    const S* after_value(const RowView& row, int page) const { return value(row, std::min(page + lead_, last(row))); }
-
-   private:
-    const Pages<S>& kv_;
-    int layer_, own_ = 0, lead_;  // the first page that is not shared; how many pages ahead
+    const S* after_value(const RowView& row, int page) const { return value(row, std::min(page + 2, last(row))); }
   };
 
   // Scores of pages `page` and, where the row has it, `page + 1`.

@@ -77,7 +77,7 @@ static inline __attribute__((always_inline)) void dot_pairs(Accumulators<R, NB *
       for (int r = 0; r < R; r++) xr[r] = set1(x[r * xs + 1]);
 #pragma GCC unroll 16
       for (int v = 0; v < NV; v++) {
-        const vf w = load_odd(pair_column(at[v / VPB], (v % VPB) * W), width);
+        const vf w = load_odd_tight(pair_column(at[v / VPB], (v % VPB) * W), width);
 #pragma GCC unroll 16
         for (int r = 0; r < R; r++) fma_into(acc.v[r][v], xr[r], w);
       }

@@ -54,16 +54,7 @@ static inline vf bits(vi v) { return KEV_CAST_IF(v); }
 static inline vi bits(vf v) { return KEV_CAST_FI(v); }
 static inline vi shift_left16(vi v) { return KEV_OP(slli_epi32)(v, 16); }
 static inline vi shift_left23(vi v) { return KEV_OP(slli_epi32)(v, 23); }
-#if !defined(KEV_NO_ASM) && !defined(__AVX512F__)
-// The mask stays in memory: where sums fill the registers there is none for it.
-alignas(sizeof(vi)) static const int32_t HIGH_HALVES[] = {-65536, -65536, -65536, -65536, -65536, -65536, -65536, -65536};
-static inline vi high_half(vi v) {
-  asm("vpand %1, %0, %0" : "+x"(v) : "m"(*reinterpret_cast<const vi*>(HIGH_HALVES)));
-  return v;
-}
-#else
 static inline vi high_half(vi v) { return KEV_AND(v, set1i(int32_t(0xffff0000))); }
-#endif
 static inline void storei(int32_t* p, vi v) { store(reinterpret_cast<float*>(p), bits(v)); }
 static inline float bits(int32_t v) {
   float f;
@@ -177,6 +168,18 @@ static inline vf load_even(const float* p) { return load(p); }
 static inline vf load_odd(const float* p, long width) { return load(p + width); }
 static inline vf load_even(const bf16* p) { return bits(shift_left16(loadi(p))); }
 static inline vf load_odd(const bf16* p, long) { return bits(high_half(loadi(p))); }
+// The same where sums and rows leave no register for a mask: it stays in memory.
+static inline vf load_odd_tight(const float* p, long width) { return load_odd(p, width); }
+#if !defined(KEV_NO_ASM) && !defined(__AVX512F__)
+alignas(sizeof(vi)) static const int32_t HIGH_HALVES[] = {-65536, -65536, -65536, -65536, -65536, -65536, -65536, -65536};
+static inline vf load_odd_tight(const bf16* p, long) {
+  vi v = loadi(p);
+  asm("vpand %1, %0, %0" : "+x"(v) : "m"(*reinterpret_cast<const vi*>(HIGH_HALVES)));
+  return bits(v);
+}
+#else
+static inline vf load_odd_tight(const bf16* p, long width) { return load_odd(p, width); }
+#endif
 // Where column `c` of a pair of `width` columns begins.
 static inline const float* pair_column(const float* p, long c) { return p + c; }
 static inline const bf16* pair_column(const bf16* p, long c) { return p + 2 * c; }
