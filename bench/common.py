@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.core.machine import describe
+from bench.core.quiet import Quiet
 from kev.domain.result import Frame
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -64,6 +66,7 @@ class Run:
         tokens: New tokens of all answers.
         first: When each answer had its first token.
         texts: The answers.
+        share: Of the cores, that this machine gave (``bench.core.quiet``); 1 where nobody looked.
     """
 
     seconds: float = 0.0
@@ -71,6 +74,7 @@ class Run:
     tokens: int = 0
     first: list[float] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
+    share: float = 1.0
 
     @property
     def rate(self) -> float:
@@ -101,14 +105,21 @@ def cpu_seconds() -> float:
     return time.process_time() + sum(_cpu_of(pid) for pid in _below(os.getpid()))
 
 
-async def alternated(layers: Mapping[str, Callable[[], Awaitable[Run]]], rounds: int) -> dict[str, list[Run]]:
-    """Runs all layers one after the other, again and again, so that slow drift of the machine hits all alike."""
+async def alternated(
+    layers: Mapping[str, Callable[[], Awaitable[Run]]], rounds: int, quiet: Quiet | None = None
+) -> dict[str, list[Run]]:
+    """Runs all layers one after the other, again and again, so that slow drift of the machine hits all alike.
+
+    With ``quiet``, each run waits for a quiet moment first.
+    """
     found: dict[str, list[Run]] = {name: [] for name in layers}
     for _ in range(rounds):
         for name, layer in layers.items():
+            share = await asyncio.to_thread(quiet.wait) if quiet else 1.0
             before = cpu_seconds()
             run = await layer()
             run.cpu = cpu_seconds() - before
+            run.share = min(share, quiet.share()) if quiet else 1.0
             found[name].append(run)
     return found
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -33,6 +34,7 @@ from bench.common_layers import (
     three_tiers,
 )
 from bench.common_unending import ignore_end_of_sequence
+from bench.core.quiet import QUIET, Quiet
 
 LAYERS = ("core", "worker core", "engine", "nats", "http")
 
@@ -47,6 +49,7 @@ def main() -> None:
     parser.add_argument("--workload", type=Path, default=None, help="workload_w.json, or JSON lines with text")
     parser.add_argument("--precision", default="", help="the deployment's default if it is not given")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
+    parser.add_argument("--patience", type=float, default=10, help="seconds to wait for idle neighbours, before a run")
     parser.add_argument("--out", type=Path, default=None)
     asyncio.run(_main(parser.parse_args()))
 
@@ -82,7 +85,7 @@ async def _main(args: argparse.Namespace) -> None:
             client = await stack.enter_async_context(httpx.AsyncClient(timeout=None))
             layers["http"] = lambda: asked_over_http(client, url, work)
         await alternated(layers, 1)  # warm: prefixes stored, connections open
-        found = await alternated(layers, args.rounds)
+        found = await alternated(layers, args.rounds, Quiet(len(os.sched_getaffinity(0)), args.patience))
     rows = {name: _row(runs, found[next(iter(found))]) for name, runs in found.items()}
     facts = {"questions": len(work.questions), "tokens": work.tokens, "variant": model.backend.variant}
     reported({**facts, "rounds": args.rounds, "layers": rows}, args.out)
@@ -91,19 +94,31 @@ async def _main(args: argparse.Namespace) -> None:
 def _row(runs: list[Run], base: list[Run]) -> dict[str, object]:
     """A layer's figures, and what it costs against the first layer: turn by turn, and best against best."""
     pairs = list(zip(runs, base, strict=True))
+    calm = [(run, one) for run, one in pairs if min(run.share, one.share) >= QUIET]
     best, base_best = (max(run.rate for run in some) for some in (runs, base))
     first, base_first = (min(median(run.first) for run in some) for some in (runs, base))
     cpu, base_cpu = (min(run.cpu / run.tokens for run in some) for some in (runs, base))
     return {
         **summary(runs),
-        "costs_percent": _percent(1 - median(run.rate / one.rate for run, one in pairs)),
+        "costs_percent": _costs(pairs),
         "costs_percent_best": _percent(1 - best / base_best),
-        "first_token_later_ms": round(1e3 * median(median(run.first) - median(one.first) for run, one in pairs), 1),
+        "costs_percent_quiet": _costs(calm) if calm else None,
+        "quiet_turns": len(calm),
+        "first_token_later_ms": _later_ms(pairs),
+        "first_token_later_ms_quiet": _later_ms(calm) if calm else None,
         "first_token_later_ms_best": round(1e3 * (first - base_first), 1),
         "cpu_percent_more": _percent(median((run.cpu / run.tokens) / (one.cpu / one.tokens) for run, one in pairs) - 1),
         "cpu_percent_more_best": _percent(cpu / base_cpu - 1),
         "answers_equal_to_first_layer": sum(a == b for a, b in zip(runs[0].texts, base[0].texts, strict=True)),
     }
+
+
+def _costs(pairs: list[tuple[Run, Run]]) -> float:
+    return _percent(1 - median(run.rate / one.rate for run, one in pairs))
+
+
+def _later_ms(pairs: list[tuple[Run, Run]]) -> float:
+    return round(1e3 * median(median(run.first) - median(one.first) for run, one in pairs), 1)
 
 
 def _percent(part: float) -> float:

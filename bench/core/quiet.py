@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 
+from inference_svc.backends.native.errors import NativeUnavailable
 from inference_svc.backends.native.roofs import instructions_per_second
 
 QUIET = 0.9
@@ -18,7 +19,10 @@ PAUSE_S = 0.2
 
 
 class Quiet:
-    """The share of the cores that this process has, against the best seen so far."""
+    """The share of the cores that this process has, against the best seen so far.
+
+    Without the native kernels nothing measures it, and it is taken for 1.
+    """
 
     def __init__(self, threads: int, patience_s: float) -> None:
         self._threads, self._patience = threads, patience_s
@@ -26,7 +30,10 @@ class Quiet:
 
     def share(self) -> float:
         """Of 1: at ``QUIET`` and above nobody else computes on these cores."""
-        now = instructions_per_second(self._threads)
+        try:
+            now = instructions_per_second(self._threads)
+        except NativeUnavailable:
+            return 1.0
         self.best = max(self.best, now)
         return now / self.best
 

@@ -126,7 +126,7 @@ async def test_it_never_takes_more_than_there_is_room_for(running: Start) -> Non
 
 @pytest.mark.parametrize(
     ("queued", "room", "expected"),
-    [("abcde", 8, [True, False]), ("a", 4, []), ("abc", 2, [True, False])],
+    [("abcdefgh", 8, [True, False]), ("a", 4, []), ("abc", 2, [True, False])],
     ids=["until the last one is taken", "not behind a lone question", "not where there is no room"],
 )
 async def test_it_tells_while_questions_wait_behind_the_last_one(
@@ -146,16 +146,23 @@ async def test_a_batch_in_its_own_queue_is_taken_in_few_calls_and_every_lane_has
     desk = running(Desk(bus, room=32))
     assert await desk.takes(16) == list("abcdefghijklmnop")
     await desk.intake.stop()
-    # Three takes in their turns; the fourth begins at overflow. Then every other lane is known to be empty.
+    # A quarter of the room is kept for the turns of others, who are asked next.
     asked = list(zip(bus.tries, bus.asked, strict=True))
-    assert asked == [("express", 1), ("w1", 3), ("overflow", 1), ("background", 1), ("w1", 29)]
+    assert asked == [("express", 1), ("w1", 24), ("overflow", 1), ("background", 1)]
 
 
 async def test_lanes_that_are_not_empty_keep_their_turns_beside_a_long_queue(running: Start) -> None:
     bus = FakeBus()
     bus.sources |= {"w1": deque("abcdefghij"), "overflow": deque("xyz")}
     desk = running(Desk(bus, room=13))
-    assert "".join(await desk.takes(13)) == "abcxdefyghiz" + "j"
+    assert "".join(await desk.takes(13)) == "abcdefghij" + "xyz"
+
+
+async def test_a_long_own_queue_leaves_seats_for_every_turn_of_another_lane(running: Start) -> None:
+    bus = FakeBus()
+    bus.sources |= {"w1": deque("abcdefghijklmnopqrst"), "overflow": deque("xyz"), "background": deque("01")}
+    desk = running(Desk(bus, room=16))
+    assert "".join(await desk.takes(16)) == "abcdefghijkl" + "xyz" + "0"
 
 
 async def test_of_a_lane_that_others_serve_too_it_takes_one_at_a_time(running: Start) -> None:
@@ -169,7 +176,7 @@ async def test_of_a_lane_that_others_serve_too_it_takes_one_at_a_time(running: S
 async def test_what_is_urgent_and_comes_during_a_sweep_is_taken_in_its_turn(running: Start) -> None:
     bus = FakeBus()
     bus.sources["w1"] = deque("abcdef")
-    desk = Desk(bus, room=32)
+    desk = Desk(bus, room=6)
 
     def late(source: str) -> None:
         if source == "w1" and "express" not in bus.sources:
@@ -178,7 +185,7 @@ async def test_what_is_urgent_and_comes_during_a_sweep_is_taken_in_its_turn(runn
 
     bus.on_take = late
     running(desk)
-    assert "".join(await desk.takes(7)) == "abcxdef"
+    assert "".join(await desk.takes(6)) == "abcdex"
 
 
 async def test_a_bell_that_rings_during_a_sweep_is_heard(running: Start) -> None:
