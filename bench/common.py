@@ -66,7 +66,7 @@ class Run:
         tokens: New tokens of all answers.
         first: When each answer had its first token.
         texts: The answers.
-        share: Of the cores, that this machine gave (``bench.core.quiet``); 1 where nobody looked.
+        rate_beside: Of instructions, before and after (``bench.core.quiet``); 0 where nobody looked.
     """
 
     seconds: float = 0.0
@@ -74,7 +74,7 @@ class Run:
     tokens: int = 0
     first: list[float] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
-    share: float = 1.0
+    rate_beside: float = 0.0
 
     @property
     def rate(self) -> float:
@@ -115,11 +115,11 @@ async def alternated(
     found: dict[str, list[Run]] = {name: [] for name in layers}
     for _ in range(rounds):
         for name, layer in layers.items():
-            share = await asyncio.to_thread(quiet.wait) if quiet else 1.0
+            rate = await asyncio.to_thread(quiet.wait) if quiet else 0.0
             before = cpu_seconds()
             run = await layer()
             run.cpu = cpu_seconds() - before
-            run.share = min(share, quiet.share()) if quiet else 1.0
+            run.rate_beside = min(rate, quiet.rate()) if quiet else 0.0
             found[name].append(run)
     return found
 

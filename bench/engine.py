@@ -18,7 +18,7 @@ from statistics import median
 from bench.core.floor import job_floor
 from bench.core.job import Job, JobResult
 from bench.core.machine import describe, memory_mib, reset_peak
-from bench.core.quiet import QUIET, Quiet
+from bench.core.quiet import Quiet
 from bench.core.workload import DEFAULT_WORKLOAD, Workload, load_workload
 from inference_svc.backends.native import NativeBackend
 from inference_svc.backends.native.roofs import Roofs, measure_roofs
@@ -70,7 +70,7 @@ class _Turn:
     run: JobResult
     roofs: Roofs
     peak_mib: float
-    share: float  # of the cores: see bench.core.quiet
+    rate: float  # of instructions: see bench.core.quiet
     floor: float
     wide: float
 
@@ -96,10 +96,12 @@ def _measure(args: argparse.Namespace, precision: str) -> list[dict[str, object]
     for _ in range(args.rounds):
         for size in sizes:
             turns[size].append(_turn(backend, work.first(size), args.rows, quiet))
+    roofs = [turn.roofs for some in turns.values() for turn in some]
     rows = []
     for size in sizes:
         kv_mib = Job.pages(work.first(size)) * backend.kv_bytes_per_page / 2**20
-        row = _row(backend, work.first(size), turns[size], [turn.roofs for some in turns.values() for turn in some])
+        calm = [turn.ratio for turn in turns[size] if quiet.held(turn.rate)]
+        row = _row(backend, work.first(size), turns[size], calm, roofs)
         row["peak_memory_mib"] = round(turns[size][-1].peak_mib - baseline - kv_mib, 1)
         same = _equal_alone(backend, work.first(size), turns[size][0].run, args.rows) if size > 1 else size
         rows.append({"precision": precision, **row, "equal_alone": same})
@@ -107,19 +109,20 @@ def _measure(args: argparse.Namespace, precision: str) -> list[dict[str, object]
 
 
 def _turn(backend: NativeBackend, work: Workload, rows: int, quiet: Quiet) -> _Turn:
-    share = quiet.wait()
+    rate = quiet.wait()
     # Beside each job: a machine that is shared is not equally fast all the time.
     roofs = measure_roofs(backend.precision, backend.threads)
     reset_peak()
     run = Job(backend, work, rows).run()
     peak = memory_mib("VmHWM")
     floor, wide = (job_floor(backend, roofs, run.packs, wide) for wide in (False, True))
-    return _Turn(run, roofs, peak, min(share, quiet.share()), floor, wide)
+    return _Turn(run, roofs, peak, min(rate, quiet.rate()), floor, wide)
 
 
-def _row(backend: NativeBackend, work: Workload, turns: list[_Turn], roofs: list[Roofs]) -> dict[str, object]:
+def _row(
+    backend: NativeBackend, work: Workload, turns: list[_Turn], calm: list[float], roofs: list[Roofs]
+) -> dict[str, object]:
     total = median(turn.run.total for turn in turns)
-    calm = [turn.ratio for turn in turns if turn.share >= QUIET]
     return {
         "variant": backend.variant,
         "threads": backend.threads,

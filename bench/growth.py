@@ -31,7 +31,7 @@ import numpy as np
 from bench.common import reported
 from bench.common_plot import plot
 from bench.core.floor import body_weights, forward_floor, weight_bytes
-from bench.core.quiet import QUIET, Quiet
+from bench.core.quiet import Quiet
 from inference_svc.assembly import core_of
 from inference_svc.backends.native import NativeBackend
 from inference_svc.backends.native.roofs import Roofs, measure_roofs
@@ -78,11 +78,11 @@ def main() -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One forward: seconds, seconds of its floor, and the share of the cores that it had."""
+    """One forward: seconds, seconds of its floor, and the rate of instructions beside it."""
 
     took: float
     floor: float
-    share: float
+    rate: float
 
 
 def _steps(backend: NativeBackend, sizes: Sequence[tuple[int, int]], rounds: int, quiet: Quiet) -> list[dict[str, Any]]:
@@ -93,16 +93,16 @@ def _steps(backend: NativeBackend, sizes: Sequence[tuple[int, int]], rounds: int
         # In every turn: a machine that is shared is not equally fast all the time.
         roofs = measure_roofs(backend.precision, backend.threads)
         for (count, context), pack, found in zip(sizes, packs, steps, strict=True):
-            share = quiet.wait()
+            rate = quiet.wait()
             began = time.perf_counter()
             backend.forward(pack)
             took = time.perf_counter() - began
-            found.append(_Step(took, _floor(backend, roofs, count, context), min(share, quiet.share())))
-    return [_row(count, context, some[1:]) for (count, context), some in zip(sizes, steps, strict=True)]
+            found.append(_Step(took, _floor(backend, roofs, count, context), min(rate, quiet.rate())))
+    return [_row(count, context, some[1:], quiet) for (count, context), some in zip(sizes, steps, strict=True)]
 
 
-def _row(count: int, context: int, steps: Sequence[_Step]) -> dict[str, Any]:
-    calm = [step.took / step.floor for step in steps if step.share >= QUIET]
+def _row(count: int, context: int, steps: Sequence[_Step], quiet: Quiet) -> dict[str, Any]:
+    calm = [step.took / step.floor for step in steps if quiet.held(step.rate)]
     return {
         "channels": count,
         "context": context,

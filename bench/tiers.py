@@ -34,7 +34,7 @@ from bench.common_layers import (
     three_tiers,
 )
 from bench.common_unending import ignore_end_of_sequence
-from bench.core.quiet import QUIET, Quiet
+from bench.core.quiet import Quiet
 
 LAYERS = ("core", "worker core", "engine", "nats", "http")
 
@@ -85,16 +85,17 @@ async def _main(args: argparse.Namespace) -> None:
             client = await stack.enter_async_context(httpx.AsyncClient(timeout=None))
             layers["http"] = lambda: asked_over_http(client, url, work)
         await alternated(layers, 1)  # warm: prefixes stored, connections open
-        found = await alternated(layers, args.rounds, Quiet(len(os.sched_getaffinity(0)), args.patience))
-    rows = {name: _row(runs, found[next(iter(found))]) for name, runs in found.items()}
+        quiet = Quiet(len(os.sched_getaffinity(0)), args.patience)
+        found = await alternated(layers, args.rounds, quiet)
+    rows = {name: _row(runs, found[next(iter(found))], quiet) for name, runs in found.items()}
     facts = {"questions": len(work.questions), "tokens": work.tokens, "variant": model.backend.variant}
     reported({**facts, "rounds": args.rounds, "layers": rows}, args.out)
 
 
-def _row(runs: list[Run], base: list[Run]) -> dict[str, object]:
+def _row(runs: list[Run], base: list[Run], quiet: Quiet) -> dict[str, object]:
     """A layer's figures, and what it costs against the first layer: turn by turn, and best against best."""
     pairs = list(zip(runs, base, strict=True))
-    calm = [(run, one) for run, one in pairs if min(run.share, one.share) >= QUIET]
+    calm = [(run, one) for run, one in pairs if quiet.held(min(run.rate_beside, one.rate_beside))]
     best, base_best = (max(run.rate for run in some) for some in (runs, base))
     first, base_first = (min(median(run.first) for run in some) for some in (runs, base))
     cpu, base_cpu = (min(run.cpu / run.tokens for run in some) for some in (runs, base))

@@ -1,18 +1,19 @@
 """Finds the next questions: sweeps the sources when the bell rings, when a channel gets free, and once a second.
 
-A source that a sweep has found empty is passed over until its end, unless a bell
-rings: a batch then does not cost a look at every lane for each of its questions.
+A source that a sweep has found empty is passed over for a second, until the sweep
+ends or a bell rings: a batch then does not cost a look at every lane for each of
+its questions.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from inference_svc.arrivals import Arrivals
 from inference_svc.clock import Clock
-from inference_svc.take_order import Turns, orphans, take_order
+from inference_svc.take_order import in_a_row, orphans, take_order
 from kev.bus.port import Bus, Taken
 from kev.domain.errors import BusUnavailable
 from kev.domain.ids import short_queue
@@ -57,9 +58,9 @@ class Intake:
         self._kinds = (False, True) if lanes else (False,)
         self._orphans: tuple[str, ...] = ()
         self._paused: dict[str, float] = {}
-        self._turns = {long: Turns() for long in self._kinds}
+        self._turns = dict.fromkeys(self._kinds, 1)
         self._more = dict.fromkeys(self._kinds, True)
-        self._empty: set[str] = set()
+        self._empty: dict[str, float] = {}  # until when it is passed over
         self._rings = 0
         self._wake = asyncio.Event()
         self._stopping = False
@@ -128,30 +129,37 @@ class Intake:
     async def _take(self, long: bool, room: int) -> Sequence[Taken]:
         """One round over the sources, until one has a question."""
         now = self._clock.monotonic()
-        turns = self._turns[long]
-        for source in self._order(long, turns.begin()):
-            if self._paused.get(source, now) > now or source in self._empty:
+        skipped = {source for source, until in (*self._paused.items(), *self._empty.items()) if until > now}
+        for source in self._order(long, self._turns[long]):
+            if source in skipped:
                 continue
-            # What waits in this worker's own queue is for it alone; of any other it takes one, and looks again.
-            own = short_queue(source) == self._worker_id
-            most, rings = max(1, turns.own(room)) if own else 1, self._rings
+            most, rings = self._most(source, long, room, skipped), self._rings
             try:
                 found = await self._bus.take_some(source, most)
             except BusUnavailable:
                 return ()  # the beat says so; the next sweep tries again
             if len(found) < most and rings == self._rings:
-                self._empty.add(source)
-            turns.count(len(found), own)
+                self._empty[source] = now + SWEEP_S
+                skipped.add(source)
+            self._turns[long] += len(found)
             for taken in found:
                 self._accept(taken, source)
             if found:
                 return found
-        turns.forget()
         return ()
 
     def _order(self, long: bool, turn: int) -> Sequence[str]:
         orphaned = [queue for queue in self._orphans if not self._lanes or (queue != short_queue(queue)) is long]
         return take_order(self._worker_id, orphaned, turn, long)
+
+    def _most(self, source: str, long: bool, room: int, skipped: Collection[str]) -> int:
+        """How many questions to take from a source in one call. What waits in this worker's own queue is for it
+        alone, so it takes as many as would come to it one by one; of any other it takes one, and looks again."""
+        if short_queue(source) != self._worker_id:
+            return 1
+        turn = self._turns[long]
+        orders = (self._order(long, turn + later) for later in range(1, room))
+        return in_a_row(source, orders, skipped)
 
     async def _look_for_orphans(self) -> None:
         if self._clock.monotonic() - self._listening_since < self._lease_s:

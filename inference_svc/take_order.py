@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kev.bus.messages import BACKGROUND, EXPRESS, OVERFLOW, Lane
 from kev.domain.ids import long_queue
@@ -40,46 +39,19 @@ def take_order(own: str, orphans: Sequence[str], turn: int, long: bool = False) 
     return ring[at:] + ring[:at]
 
 
-class Turns:
-    """Whose turn the next take is.
+def in_a_row(source: str, orders: Iterable[Sequence[str]], skipped: Collection[str]) -> int:
+    """How many takes may be done as one: so many would come to this source, one after the other.
 
-    A worker may take several questions from its own queue in one call. Each is
-    a turn, and the turns of other lanes that lie between are owed: they come
-    next, and a seat is kept free for each.
+    Args:
+        orders: Of the takes after the first one.
+        skipped: Sources that are passed over: known to be empty, or left alone.
     """
-
-    def __init__(self) -> None:
-        self._next = 1
-        self._owed: deque[int] = deque()
-
-    def begin(self) -> int:
-        """The number of the turn that comes now."""
-        return self._owed[0] if self._owed else self._next
-
-    def own(self, room: int) -> int:
-        """How many of the next ``room`` takes are the own queue's: at most so many may be taken from it at once."""
-        left = room - len(self._owed)
-        return sum(_is_own(turn) for turn in range(self._next, self._next + left))
-
-    def count(self, taken: int, own: bool) -> None:
-        """So many questions were taken, from the own queue or from another source."""
-        if taken and self._owed:  # this take was one of those, whatever lane it found a question in
-            self._owed.popleft()
-            taken -= 1
-        while taken:
-            if own and not _is_own(self._next):
-                self._owed.append(self._next)
-            else:
-                taken -= 1
-            self._next += 1
-
-    def forget(self) -> None:
-        """No source had a question: nobody is owed a turn."""
-        self._owed.clear()
-
-
-def _is_own(turn: int) -> bool:
-    return turn % OVERFLOW_EVERY != 0 and turn % BACKGROUND_EVERY != 0
+    count = 1
+    for order in orders:
+        if next((one for one in order if one not in skipped), "") != source:
+            break
+        count += 1
+    return count
 
 
 def orphans(depths: Mapping[Lane, int], alive: Collection[str], own: str, lanes: bool = False) -> tuple[str, ...]:

@@ -167,8 +167,8 @@ class Bus(Protocol):
         its long questions wait. None when it is empty. Never waits."""
 
     async def take_some(self, source: str, most: int) -> Sequence[Taken]:
-        """Takes up to ``most`` questions from a source, in their order, in one call. Fewer come only when no more
-        were there. Never waits."""
+        """Takes up to ``most`` questions from a source, in their order, in one call. Fewer come when no more were
+        there, or when the broker went away meanwhile. Never waits."""
 
     async def strike(self, rid: str, slot: int) -> int:
         """Writes down one more strike against a question; returns their number."""

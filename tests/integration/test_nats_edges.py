@@ -53,6 +53,40 @@ async def test_rubbish_among_several_is_buried_and_its_place_is_used(server: Loc
     await bus.close()
 
 
+async def test_those_in_hand_are_kept_when_rubbish_among_them_cannot_be_buried(
+    server: LocalNats, monkeypatch: pytest.MonkeyPatch
+):
+    bus = await connect(server, namespace="badkept")
+    client = await nats.connect(server.url)
+    rid = new_rid()
+    await bus.enqueue(questions(rid, 2, W0))
+    await client.jetstream().publish("badkept.q.w.0", b"rubbish")
+
+    async def full(*_: object) -> None:
+        raise Overloaded("no room for dead letters")
+
+    monkeypatch.setattr(bus._take, "_reject", full)
+    assert [one.question.slot for one in await bus.take_some("w", 3)] == [0, 1]
+    await client.close()
+    await bus.close()
+
+
+async def test_an_outcome_that_cannot_be_read_hurts_only_who_asks_for_it(server: LocalNats):
+    bus = await connect(server, namespace="badout")
+    client = await nats.connect(server.url)
+    rid = new_rid()
+    await bus.open_request(manifest(rid, 5))
+    await bus.settle(outcome(rid, 1))
+    await client.jetstream().publish(f"badout.result.{rid}.0", b"rubbish")
+    asked = await asyncio.gather(*(bus.outcome(rid, slot) for slot in range(5)), return_exceptions=True)
+    assert isinstance(asked[0], Exception)
+    assert isinstance(asked[1], Outcome)
+    assert asked[1].slot == 1
+    assert asked[2:] == [None, None, None]
+    await client.close()
+    await bus.close()
+
+
 async def test_rubbish_on_the_fast_paths_is_counted_and_ignored(server: LocalNats):
     bus = await connect(server, namespace="fast", lease_s=60.0)
     client = await nats.connect(server.url)

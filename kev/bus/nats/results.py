@@ -39,7 +39,7 @@ class Results:
         self._stream = names.result_stream
         # What a worker has taken, and what ends in one forward, is mostly of one request.
         self._manifests: Together[str, str, bool] = Together(lambda subject, _: self._exists(subject))
-        self._outcomes: Together[str, int, Mapping[int, Outcome]] = Together(self._some_outcomes)
+        self._outcomes: Together[str, int, Mapping[int, bytes]] = Together(self._some_outcomes)
 
     async def open(self, manifest: Manifest) -> Claim:
         """See ``Bus.open_request``."""
@@ -68,7 +68,8 @@ class Results:
 
     async def outcome(self, rid: str, slot: int) -> Outcome | None:
         """See ``Bus.outcome``."""
-        return (await self._outcomes.ask(rid, slot)).get(slot)
+        found = (await self._outcomes.ask(rid, slot)).get(slot)
+        return None if found is None else decode(found, Outcome)
 
     async def stands(self, rid: str) -> bool:
         """See ``Bus.stands``."""
@@ -125,12 +126,14 @@ class Results:
         found = await last_at_leader(self._link, self._stream, subject)
         return None if found is None else (found[0], decode(found[1], kind))
 
-    async def _some_outcomes(self, rid: str, slots: Sequence[int]) -> Mapping[int, Outcome]:
-        """Outcomes of these slots, by the leader. Of many slots most have none: one call tells which have."""
+    async def _some_outcomes(self, rid: str, slots: Sequence[int]) -> Mapping[int, bytes]:
+        """Outcomes of these slots, by the leader; not decoded, so that a bad one hurts nobody else. Of many slots most
+        have none: one call tells which have."""
         if len(slots) > _FEW:
             there = await self._subjects(self._names.results(rid))
             slots = [slot for slot in slots if self._names.outcome(rid, slot) in there]
-        found = await asyncio.gather(*(self._read(self._names.outcome(rid, slot), Outcome) for slot in slots))
+        subjects = [self._names.outcome(rid, slot) for slot in slots]
+        found = await asyncio.gather(*(last_at_leader(self._link, self._stream, subject) for subject in subjects))
         return {slot: record[1] for slot, record in zip(slots, found, strict=True) if record is not None}
 
     async def _exists(self, subject: str) -> bool:

@@ -18,7 +18,6 @@ from kev.bus.nats.replies import NoResponders, status_of
 from kev.bus.nats.subjects import Names
 from kev.bus.nats.topology import ensure_source
 from kev.bus.settings import BusSettings
-from kev.domain.errors import BusUnavailable
 from kev.telemetry import traces
 
 log = logging.getLogger(__name__)
@@ -82,14 +81,15 @@ class Take:
             # Counted from before the request: our clock must never run behind the broker's.
             since = time.monotonic()
             try:
-                messages = await self._next(source, wanted)
-                bad = self._sorted(messages, since, taken)
+                bad = self._sorted(await self._next(source, wanted), since, taken)
                 for message, error in bad:
                     await self._reject(message, error)
-            except BusUnavailable:
+            except Exception:
                 if not taken:
                     raise
-                break  # those in hand are held; what is missing comes with the next take
+                # Those in hand are held, whatever became of the others: these come again.
+                log.exception("%s: not all that was asked for could be taken", source)
+                break
             if not bad:
                 break
         return taken

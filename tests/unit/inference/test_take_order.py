@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_svc.take_order import Turns, orphans, take_order
+from inference_svc.take_order import orphans, take_order
 from kev.bus.messages import EXPRESS, OVERFLOW, Lane
 
 
@@ -59,17 +59,3 @@ def test_a_worker_without_long_channels_looks_after_long_queues_that_nobody_may_
     depths |= {Lane("express", long=True): 1, EXPRESS: 1}
     assert orphans(depths, ["w2"], "w1") == ("express.long", "w1.long", "w3", "w3.long")
     assert orphans(depths, ["w2"], "w1", lanes=True) == ("w3", "w3.long")
-
-
-@given(rooms=st.lists(st.integers(1, 40), min_size=1, max_size=30))
-def test_takes_of_several_give_every_lane_its_turns(rooms: list[int]) -> None:
-    """All lanes are full: however many seats are free at a time, every 4th question is another lane's."""
-    turns, own, others = Turns(), 0, 0
-    for room in rooms:
-        while room:
-            is_own = take_order("w1", [], turns.begin())[0] == "express"
-            most = max(1, turns.own(room)) if is_own else 1
-            turns.count(most, is_own)
-            own, others, room = own + most * is_own, others + (not is_own), room - most
-            assert room >= 0
-    assert abs(others - (own + others) // 4) <= 1
