@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16", "int8"))
     parser.add_argument("--rounds", type=int, default=7, help="forwards of each size, in turns; the median is shown")
     parser.add_argument("--rows", type=int, default=256, help="row budget: the size of a chunk")
-    parser.add_argument("--patience", type=float, default=5, help="seconds to wait for idle neighbours, before a step")
+    parser.add_argument("--patience", type=float, default=0.2, help="seconds to wait for idle neighbours before a step")
     parser.add_argument("--plot", type=Path, default=None, help="a picture, where matplotlib is installed")
     parser.add_argument("--out", type=Path, default=None)
     args = parser.parse_args()
