@@ -73,9 +73,8 @@ class StandIn:
 
     async def _serve(self) -> None:
         while True:
-            taken = await self._bus.take(NAME)
-            if taken is not None:
-                await self._answer(taken)
+            if taken := await self._bus.take(NAME, 1):
+                await self._answer(taken[0])
                 continue
             self._bell.clear()
             try:

@@ -135,7 +135,7 @@ class Intake:
                 continue
             most, rings = self._most(source, long, room, skipped), self._rings
             try:
-                found = await self._bus.take_some(source, most)
+                found = await self._bus.take(source, most)
             except BusUnavailable:
                 return ()  # the beat says so; the next sweep tries again
             if len(found) < most and rings == self._rings:

@@ -161,14 +161,15 @@ class Bus(Protocol):
         workers' memory: one piece with offset 0 per slot that answers in time."""
 
     # -- a worker's work -----------------------------------------------------------
-    async def take(self, source: str) -> Taken | None:
-        """Takes one question from a source: a worker id (own or orphaned: all its
-        channel queues) or a shared lane's name; or ``long_queue`` of one, where
-        its long questions wait. None when it is empty. Never waits."""
+    async def take(self, source: str, most: int) -> Sequence[Taken]:
+        """Takes up to ``most`` questions from a source, in their order, in one call. Never waits.
 
-    async def take_some(self, source: str, most: int) -> Sequence[Taken]:
-        """Takes up to ``most`` questions from a source, in their order, in one call. Fewer come when no more were
-        there, or when the broker went away meanwhile. Never waits."""
+        Fewer come when no more were there, or when the broker went away meanwhile.
+
+        Args:
+            source: A worker id (own or orphaned: all its channel queues) or a shared lane's name; or
+                ``long_queue`` of one, where its long questions wait.
+        """
 
     async def strike(self, rid: str, slot: int) -> int:
         """Writes down one more strike against a question; returns their number."""

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from bus_labs import SHORT, Lab, eventually
 from bus_makers import lease, manifest, new_rid, question
+from bus_takes import take_one
 
 from kev.bus.messages import Lane
 from kev.domain.errors import BusUnavailable, InvalidArgument
@@ -83,7 +84,7 @@ async def test_withdrawing_keeps_the_queue(bus):
     await bus.enqueue([question(new_rid(), 0, Lane("w", 0))])
     await bus.withdraw("w")
     assert await bus.depths() == {Lane("w", 0): 1}
-    assert await bus.take("w") is not None
+    assert await take_one(bus, "w") is not None
 
 
 async def test_withdrawing_a_stranger_does_nothing(bus):
@@ -128,7 +129,7 @@ async def test_a_closed_bus_says_so(bus):
     for call in (
         bus.open_request(manifest(rid)),
         bus.enqueue([question(rid, 0, Lane("w", 0))]),
-        bus.take("w"),
+        take_one(bus, "w"),
         bus.depths(),
         bus.request(rid),
         bus.outcome(rid, 0),

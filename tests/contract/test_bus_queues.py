@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from bus_labs import Lab
 from bus_makers import lease, new_rid, now_ms, question, questions
+from bus_takes import take_one
 
 from kev.bus.messages import BACKGROUND, EXPRESS, OVERFLOW, Lane
 from kev.domain.errors import InvalidArgument
@@ -15,7 +16,7 @@ W0, W1, OTHER = Lane("w", 0), Lane("w", 1), Lane("other", 0)
 
 async def drain(bus, source):
     taken = []
-    while (one := await bus.take(source)) is not None:
+    while (one := await take_one(bus, source)) is not None:
         await one.ack()
         taken.append(one.question)
     return taken
@@ -24,7 +25,7 @@ async def drain(bus, source):
 async def test_a_question_arrives_as_it_was_sent(bus):
     sent = question(new_rid(), 0, W0, id="mine", warnings=("length_warning: 3 of 5",))
     assert await bus.enqueue([sent]) == frozenset()
-    taken = await bus.take("w")
+    taken = await take_one(bus, "w")
     assert taken.question == sent
     assert taken.question.tokens().tolist() == list(range(12))
     assert (taken.attempt, taken.held) == (1, True)
@@ -33,42 +34,42 @@ async def test_a_question_arrives_as_it_was_sent(bus):
 async def test_a_question_tells_how_many_wait_behind_it(bus):
     rid = new_rid()
     await bus.enqueue([question(rid, slot, lane) for slot, lane in enumerate((W0, W1, W0, OTHER))])
-    assert [(await bus.take("w")).behind for _ in range(3)] == [2, 1, 0]
-    assert (await bus.take("other")).behind == 0
+    assert [(await take_one(bus, "w")).behind for _ in range(3)] == [2, 1, 0]
+    assert (await take_one(bus, "other")).behind == 0
 
 
 async def test_several_are_taken_in_one_call_in_their_order(bus):
     await bus.enqueue(questions(new_rid(), 5, W0))
-    first = await bus.take_some("w", 3)
+    first = await bus.take("w", 3)
     assert [(one.question.slot, one.attempt, one.held) for one in first] == [(slot, 1, True) for slot in range(3)]
-    rest = await bus.take_some("w", 3)
+    rest = await bus.take("w", 3)
     assert [one.question.slot for one in rest] == [3, 4]
     assert rest[-1].behind == 0
-    assert list(await bus.take_some("w", 3)) == []
+    assert list(await bus.take("w", 3)) == []
 
 
 async def test_a_call_that_found_too_few_takes_nothing_that_comes_later(bus):
     await bus.enqueue(questions(new_rid(), 1, W0))
-    assert len(await bus.take_some("w", 4)) == 1
+    assert len(await bus.take("w", 4)) == 1
     await bus.enqueue(questions(new_rid(), 1, W0))
-    later = await bus.take_some("w", 4)
+    later = await bus.take("w", 4)
     assert [one.attempt for one in later] == [1]
 
 
 async def test_each_of_several_is_answered_for_on_its_own(bus):
     await bus.enqueue(questions(new_rid(), 3, W0))
-    one, two, three = await bus.take_some("w", 3)
+    one, two, three = await bus.take("w", 3)
     await one.ack()
     await two.give_back()
     assert await bus.depths() == {W0: 2}
-    again = await bus.take_some("w", 3)
+    again = await bus.take("w", 3)
     assert [(taken.question.slot, taken.attempt) for taken in again] == [(1, 2)]
     assert three.held
 
 
 async def test_an_empty_source_gives_none(bus):
-    assert await bus.take("w") is None
-    assert await bus.take("express") is None
+    assert await take_one(bus, "w") is None
+    assert await take_one(bus, "express") is None
 
 
 async def test_enqueueing_nothing_is_fine(bus):
@@ -114,7 +115,7 @@ async def test_room_that_became_free_in_a_shared_lane_is_used(bus):
     """Whatever the order in which questions leave."""
     rid = new_rid()
     await bus.enqueue(questions(rid, 24, OVERFLOW))
-    taken = [await bus.take("overflow") for _ in range(24)]
+    taken = [await take_one(bus, "overflow") for _ in range(24)]
     for one in taken[::3]:
         await one.ack()
     assert await bus.enqueue(questions(rid, 8, OVERFLOW, first=100)) == frozenset()
@@ -146,7 +147,7 @@ async def test_a_set_larger_than_the_bound_never_fits(bus):
 async def test_taken_questions_count_against_the_bound_until_acknowledged(bus):
     rid = new_rid()
     await bus.enqueue(questions(rid, 8, W0))
-    taken = await bus.take("w")
+    taken = await take_one(bus, "w")
     more = questions(rid, 1, W0, first=8)
     assert await bus.enqueue(more) == frozenset({W0})
     await taken.ack()
@@ -233,7 +234,7 @@ async def test_a_lane_that_cannot_be_is_an_error(bus, lane):
 @pytest.mark.parametrize("source", ["a.b", "*", ">", "", "Upper", ".long", "w.long.long", "long.w"])
 async def test_a_source_that_cannot_be_is_an_error(bus, source):
     with pytest.raises(InvalidArgument):
-        await bus.take(source)
+        await take_one(bus, source)
 
 
 async def test_a_question_leaves_its_queue_after_deadline_and_grace(lab: Lab):
@@ -264,7 +265,7 @@ async def test_long_questions_wait_in_a_queue_of_their_own(bus):
     assert await bus.depths() == {LONG: 2, W1: 1, W0: 1}
     assert [one.slot for one in await drain(bus, "w")] == [1, 3]
     assert await bus.depths() == {LONG: 2}
-    taken = await bus.take("w.long")
+    taken = await take_one(bus, "w.long")
     assert (taken.question.slot, taken.question.lane) == (0, LONG)
     await taken.give_back()
     assert [one.slot for one in await drain(bus, "w.long")] == [0, 2]
@@ -304,7 +305,7 @@ async def test_the_long_queue_of_a_worker_that_is_gone_can_be_drained(lab: Lab):
     await dead.announce(lease("w", channels=2, long_channels=1))
     rid = new_rid()
     await router.enqueue(questions(rid, 3, LONG))
-    assert await dead.take("w.long") is not None
+    assert await take_one(dead, "w.long") is not None
     await dead.withdraw("w")
     assert [one.slot for one in await drain(heir, "w.long")] == [1, 2]
     await lab.pass_time(1.0)

@@ -6,6 +6,7 @@ import asyncio
 
 from bus_labs import Lab
 from bus_makers import lease, new_rid, questions
+from bus_takes import take_one
 
 from kev.bus.messages import EXPRESS, CancelHint, Lane
 
@@ -50,7 +51,7 @@ async def test_a_shared_lane_rings_every_bell(lab: Lab):
 async def test_a_question_given_back_rings_for_all(lab: Lab):
     one, two = await lab.connect(), await lab.connect()
     await one.enqueue(questions(new_rid(), 1, Lane("w", 0)))
-    taken = await one.take("w")
+    taken = await take_one(one, "w")
     ear = Ear()
     await two.on_bell("other", ear)
     await taken.give_back()

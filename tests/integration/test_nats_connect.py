@@ -109,7 +109,7 @@ async def test_tls_files_that_are_missing_are_named():
 async def test_connecting_again_changes_nothing(server: LocalNats):
     for _ in range(3):
         bus = await connect(server)
-        await bus.take("w")
+        await bus.take("w", 1)
         await bus.close()
 
 
@@ -122,10 +122,10 @@ async def test_other_bounds_are_refused_with_both_values(server: LocalNats):
 
 async def test_another_ack_wait_is_refused(server: LocalNats):
     one = await connect(server, namespace="waits", ack_wait_s=1.0)
-    await one.take("w")
+    await one.take("w", 1)
     two = await connect(server, namespace="waits", ack_wait_s=2.0)
     with pytest.raises(TopologyMismatch, match=r"worker-w.*ack_wait"):
-        await two.take("w")
+        await two.take("w", 1)
     await one.close()
     await two.close()
 
@@ -152,7 +152,7 @@ async def test_namespaces_share_a_broker_and_nothing_else(server: LocalNats):
     await one.enqueue(questions(new_rid(), 2, Lane("w", 0)))
     await one.announce(lease("w"))
     assert await two.depths() == {}
-    assert await two.take("w") is None
+    assert not await two.take("w", 1)
     assert await two.fleet() == {}
     await one.close()
     await two.close()

@@ -10,6 +10,7 @@ import pytest
 from nats_support import connect, until
 
 from bus_makers import lease, manifest, new_rid, outcome, questions  # isort: skip
+from bus_takes import take_one  # isort: skip
 from kev.bus.messages import Lane, Piece
 from kev.bus.nats.server import LocalNats
 from kev.domain.errors import Overloaded
@@ -26,7 +27,7 @@ async def test_what_is_no_question_is_buried_and_never_stops_a_worker(server: Lo
     rid = new_rid()
     await bus.enqueue(questions(rid, 1, W0))
     buried = (await client.jetstream().stream_info("BAD_DLQ")).state.messages
-    taken = await bus.take("w")
+    taken = await take_one(bus, "w")
     assert taken.question.rid == rid
     await taken.ack()
     assert bus.stats.undecodable == 1
@@ -45,7 +46,7 @@ async def test_rubbish_among_several_is_buried_and_its_place_is_used(server: Loc
     for _ in range(2):
         await client.jetstream().publish("bads.q.w.0", b"rubbish")
     await bus.enqueue(questions(rid, 3, W0, first=2))
-    taken = await bus.take_some("w", 5)
+    taken = await bus.take("w", 5)
     assert [one.question.slot for one in taken] == [0, 1, 2, 3, 4]
     assert bus.stats.undecodable == 2
     assert await bus.depths() == {W0: 5}
@@ -66,7 +67,7 @@ async def test_those_in_hand_are_kept_when_rubbish_among_them_cannot_be_buried(
         raise Overloaded("no room for dead letters")
 
     monkeypatch.setattr(bus._take, "_reject", full)
-    assert [one.question.slot for one in await bus.take_some("w", 3)] == [0, 1]
+    assert [one.question.slot for one in await bus.take("w", 3)] == [0, 1]
     await client.close()
     await bus.close()
 
@@ -113,7 +114,7 @@ async def test_a_take_that_is_cancelled_swallows_nothing(server: LocalNats, most
     await bus.enqueue(questions(rid, 20, W0))
     slots: set[int] = set()
     for number in range(400):
-        taking = asyncio.create_task(bus.take_some("w", most))
+        taking = asyncio.create_task(bus.take("w", most))
         for _ in range(number % 14):
             await asyncio.sleep(0)
         taking.cancel()
@@ -126,7 +127,7 @@ async def test_a_take_that_is_cancelled_swallows_nothing(server: LocalNats, most
             await taken.ack()
     async with asyncio.timeout(20):
         while len(slots) < 20:
-            if not (some := await bus.take_some("w", most)):
+            if not (some := await bus.take("w", most)):
                 await asyncio.sleep(0.01)
             for taken in some:
                 slots.add(taken.question.slot)
@@ -138,10 +139,10 @@ async def test_a_take_that_is_cancelled_swallows_nothing(server: LocalNats, most
 async def test_a_durable_that_somebody_deleted_is_made_again(server: LocalNats):
     bus = await connect(server, namespace="gone")
     await bus.enqueue(questions(new_rid(), 2, W0))
-    await (await bus.take("w")).ack()
+    await (await take_one(bus, "w")).ack()
     client = await nats.connect(server.url)
     await client.jetstream().delete_consumer("GONE_Q", "worker-w")
-    assert [taken.question.slot for taken in await bus.take_some("w", 4)] == [1]
+    assert [taken.question.slot for taken in await bus.take("w", 4)] == [1]
     await client.close()
     await bus.close()
 

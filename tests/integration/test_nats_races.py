@@ -7,6 +7,7 @@ import asyncio
 from nats_support import connect
 
 from bus_makers import manifest, new_rid, outcome, question, questions  # isort: skip
+from bus_takes import take_one  # isort: skip
 from kev.bus.messages import OVERFLOW, Lane
 from kev.bus.nats import NatsBus
 from kev.bus.nats.server import LocalNats
@@ -36,7 +37,7 @@ async def test_two_routers_that_submit_the_same_batch_put_it_in_once(server: Loc
         batch = [question(rid, slot, Lane("w", slot % 4)) for slot in range(30)]
         assert await asyncio.gather(*(router.enqueue(batch) for router in routers)) == [frozenset(), frozenset()]
         slots = []
-        while (taken := await routers[0].take("w")) is not None:
+        while (taken := await take_one(routers[0], "w")) is not None:
             slots.append(taken.question.slot)
             await taken.ack()
         assert sorted(slots) == list(range(30))
@@ -55,7 +56,7 @@ async def test_workers_that_take_several_while_more_come_in_lose_none(server: Lo
 
     async def serve(bus: NatsBus, most: int) -> None:
         while len(attempts) < sum(1 + number % 7 for number in range(len(rids))):
-            for taken in await bus.take_some("w", most):
+            for taken in await bus.take("w", most):
                 attempts[taken.question.rid, taken.question.slot] = taken.attempt
                 await taken.ack()
 

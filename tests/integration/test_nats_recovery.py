@@ -10,6 +10,7 @@ import pytest
 from nats_support import connect, until, when_back
 
 from bus_makers import lease, manifest, new_rid, outcome, questions  # isort: skip
+from bus_takes import take_one  # isort: skip
 from kev.bus.messages import CancelHint, Delta, Lane, Piece
 from kev.bus.nats import NatsBus
 from kev.bus.nats.server import LocalNats
@@ -27,7 +28,7 @@ def server(tmp_path: Path) -> Iterator[LocalNats]:
 
 async def answer(bus: NatsBus) -> bool:
     """What a worker does with one question; False when there is none."""
-    taken = await bus.take("w")
+    taken = await take_one(bus, "w")
     if taken is None:
         return False
     question = taken.question
@@ -70,12 +71,12 @@ async def test_without_a_broker_everything_is_unavailable_and_nothing_is_full(se
     rid = new_rid()
     await bus.open_request(manifest(rid))
     await bus.enqueue(questions(rid, 1, W0))
-    taken = await bus.take("w")
+    taken = await take_one(bus, "w")
     server.stop(kill=True)
     for call in (
         lambda: bus.open_request(manifest(new_rid())),
         lambda: bus.enqueue(questions(rid, 3, W0, first=1)),
-        lambda: bus.take("w"),
+        lambda: take_one(bus, "w"),
         lambda: bus.settle(outcome(rid, 0)),
         lambda: bus.outcome(rid, 0),
         lambda: bus.request(rid),
@@ -147,12 +148,12 @@ async def test_nothing_that_was_asked_while_the_broker_was_away_happens_later(se
     rid = new_rid()
     await bus.enqueue(questions(rid, 1, W0))
     server.stop(kill=True)
-    for call in (lambda: bus.enqueue(questions(rid, 2, W0, first=5)), lambda: bus.take("w")):
+    for call in (lambda: bus.enqueue(questions(rid, 2, W0, first=5)), lambda: take_one(bus, "w")):
         with pytest.raises(BusUnavailable):
             await call()
     server.start()
     assert await when_back(bus.depths) == {W0: 1}
-    taken = await bus.take("w")
+    taken = await take_one(bus, "w")
     assert taken is not None
     assert taken.attempt == 1
     await bus.close()

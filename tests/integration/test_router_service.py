@@ -110,7 +110,7 @@ def _submit(lab: Lab, batch: Any) -> Any:
 
 async def _comes(read: Callable[[], Awaitable[T | None]]) -> T:
     """The first reading that is something."""
-    while (found := await read()) is None:  # noqa: ASYNC110
+    while not (found := await read()):  # noqa: ASYNC110
         await asyncio.sleep(0.001)
     return found
 
@@ -314,7 +314,7 @@ async def test_leaving_ask_while_it_waits_for_room_leaves_no_waiter(lab: Lab) ->
 async def test_ask_carries_its_deadline_into_the_queue(lab: Lab) -> None:
     call = _ask(lab, many(1), timeout=5)
     reading = asyncio.create_task(_frames(call))
-    taken = await _comes(lambda: lab.bus.take("w1"))
+    (taken,) = await _comes(lambda: lab.bus.take("w1", 1))
     assert taken.question.deadline_ms - taken.question.accepted_ms <= 5000
     call.cancel()
     await asyncio.wait({reading})

@@ -68,7 +68,7 @@ class Watched:
             if name in ("settle", "strike", "dead_letter"):
                 self.calls.append(name)
             reply = await real(*args)
-            return [WatchedTaken(self, taken) for taken in reply] if name == "take_some" else reply
+            return [WatchedTaken(self, taken) for taken in reply] if name == "take" else reply
 
         return call
 
@@ -124,7 +124,7 @@ async def test_a_broker_that_goes_away_delays_an_answer_and_loses_none() -> None
     async with worker(watched, FakeBackend(before=gate), settings=settings_with(bus__ack_wait_ms=20_000)) as running:
         await submit(watched.bus, [question(0, [1]), question(1, [2])])
         await gate.reached()
-        watched.refuse = {"settle", "take_some", "outcome", "announce", "depths", "publish_delta"}
+        watched.refuse = {"settle", "take", "outcome", "announce", "depths", "publish_delta"}
         gate.go.set()
         await _until(lambda: running.free == running.identity.channels)
         await asyncio.sleep(0.1)
@@ -166,9 +166,8 @@ async def test_a_hint_without_a_cancel_changes_nothing() -> None:
 
 async def test_a_question_taken_again_runs_alone_after_a_strike() -> None:
     watched = Watched(bus_for(settings_with()))
-    taken = []
     await submit(watched.bus, [question(n, [n + 1], max_tokens=6, lane=OVERFLOW) for n in range(3)])
-    taken.append(await watched.bus.take("overflow"))
+    taken = await watched.bus.take("overflow", 1)
     await taken[0].give_back()
     backend = FakeBackend()
     async with worker(watched, backend):
@@ -192,9 +191,9 @@ async def test_a_slow_worker_that_gets_its_own_question_again_goes_on_with_it() 
         await submit(watched.bus, [asked])
         await gate.reached()
         for _ in range(4):
-            while (again := await watched.take("overflow")) is None:  # noqa: ASYNC110 - the bus has no event for it
+            while not (again := await watched.take("overflow", 1)):  # noqa: ASYNC110 - the bus has no event for it
                 await asyncio.sleep(0.01)
-            running.serving.accept(again, "overflow")
+            running.serving.accept(again[0], "overflow")
         gate.go.set()
         found = (await outcomes(watched.bus))[0]
         await nothing_queued(watched.bus)
@@ -210,8 +209,9 @@ async def test_suspects_run_one_at_a_time_and_only_the_running_one_is_blamed() -
     settings = settings_with(bus__ack_wait_ms=20_000)
     watched = Watched(bus_for(settings))
     await submit(watched.bus, [question(n, [n + 1], max_tokens=6, lane=OVERFLOW) for n in range(4)])
-    for taken in [await watched.bus.take("overflow") for _ in range(3)]:
-        assert taken is not None
+    suspects = await watched.bus.take("overflow", 3)
+    assert len(suspects) == 3
+    for taken in suspects:
         await taken.give_back()
     gate = Gate()
     backend = FakeBackend(before=gate)
@@ -237,8 +237,9 @@ async def test_a_deadline_also_ends_the_wait_for_a_turn() -> None:
     now = time.time_ns() // 1_000_000
     deadlines = (now + 60_000, now + 1_500)  # the first one's turn comes, however slow the machine is
     await submit(bus, [question(n, [n + 1], lane=OVERFLOW, deadline_ms=at) for n, at in enumerate(deadlines)])
-    for taken in [await bus.take("overflow") for _ in range(2)]:
-        assert taken is not None
+    suspects = await bus.take("overflow", 2)
+    assert len(suspects) == 2
+    for taken in suspects:
         await taken.give_back()
     gate = Gate()
     async with worker(bus, FakeBackend(before=gate), settings=settings):
@@ -254,8 +255,7 @@ async def test_three_strikes_and_it_is_dead_lettered() -> None:
     watched = Watched(bus_for(settings_with()))
     await submit(watched.bus, [question(0, [1], lane=OVERFLOW), question(1, [2], lane=OVERFLOW)])
     for _ in range(3):
-        taken = await watched.bus.take("overflow")
-        assert taken is not None
+        (taken,) = await watched.bus.take("overflow", 1)
         assert taken.question.slot == 0
         if taken.attempt > 1:
             await watched.bus.strike("r1", 0)
@@ -337,8 +337,7 @@ async def test_a_drain_finishes_what_it_can_and_gives_back_the_rest() -> None:
         assert "w1" not in await bus.fleet()
     if not (await bus.request("r2")).outcomes:  # type: ignore[union-attr]
         assert drained.returned == 1
-        taken = await bus.take("overflow")
-        assert taken is not None
+        (taken,) = await bus.take("overflow", 1)
         assert taken.attempt == 2
 
 

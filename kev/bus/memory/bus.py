@@ -161,13 +161,8 @@ class MemoryBus:
         return latest_pieces(pieces)
 
     # -- a worker's work -----------------------------------------------------------
-    async def take(self, source: str) -> Taken | None:
+    async def take(self, source: str, most: int) -> Sequence[Taken]:
         """See ``Bus.take``."""
-        taken = await self.take_some(source, 1)
-        return taken[0] if taken else None
-
-    async def take_some(self, source: str, most: int) -> Sequence[Taken]:
-        """See ``Bus.take_some``."""
         check_source(source)
         taken: list[Taken] = []
         while len(taken) < most:

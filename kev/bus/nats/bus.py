@@ -141,13 +141,9 @@ class NatsBus:
         return await self._streaming.catch_up(rid, open_slots, len(await self.fleet()))
 
     # -- a worker's work -----------------------------------------------------------
-    async def take(self, source: str) -> Taken | None:
+    async def take(self, source: str, most: int) -> Sequence[Taken]:
         """See ``Bus.take``."""
-        return await self._take.take(source)
-
-    async def take_some(self, source: str, most: int) -> Sequence[Taken]:
-        """See ``Bus.take_some``."""
-        return await self._take.take_some(source, most)
+        return await self._take.take(source, most)
 
     async def strike(self, rid: str, slot: int) -> int:
         """See ``Bus.strike``."""

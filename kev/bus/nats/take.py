@@ -18,6 +18,7 @@ from kev.bus.nats.replies import NoResponders, status_of
 from kev.bus.nats.subjects import Names
 from kev.bus.nats.topology import ensure_source
 from kev.bus.settings import BusSettings
+from kev.domain.errors import KevError
 from kev.telemetry import traces
 
 log = logging.getLogger(__name__)
@@ -54,13 +55,8 @@ class Take:
             await ensure_source(self._link, self._names, self._settings, source)
             self._ready.add(source)
 
-    async def take(self, source: str) -> NatsTaken | None:
-        """See ``Bus.take``; cancelled as ``take_some``."""
-        taken = await self.take_some(source, 1)
-        return taken[0] if taken else None
-
-    async def take_some(self, source: str, most: int) -> list[NatsTaken]:
-        """See ``Bus.take_some``.
+    async def take(self, source: str, most: int) -> list[NatsTaken]:
+        """See ``Bus.take``.
 
         A caller that is cancelled meanwhile loses nothing: what arrives for it
         is given back.
@@ -84,11 +80,12 @@ class Take:
                 bad = self._sorted(await self._next(source, wanted), since, taken)
                 for message, error in bad:
                     await self._reject(message, error)
-            except Exception:
+            except Exception as error:
                 if not taken:
                     raise
                 # Those in hand are held, whatever became of the others: these come again.
-                log.exception("%s: not all that was asked for could be taken", source)
+                trace = not isinstance(error, KevError)
+                log.warning("%s: not all that was asked for could be taken: %s", source, error, exc_info=trace)
                 break
             if not bad:
                 break

@@ -87,7 +87,7 @@ async def test_a_question_travels_from_the_router_to_the_reader(desk: Desk, make
     await until(rang)
     assert await router.depths() == {W0: 2}
     async with reader.follow(rid) as hints:
-        taken = await worker.take("w")
+        (taken,) = await worker.take("w", 1)
         assert [piece.text for piece in await reader.catch_up(rid)] == ["so far"]
         await taken.progress()
         await worker.publish_delta(Delta(rid, "w", (Piece(0, 1, "w/0", 0, "yes"),)))
@@ -95,7 +95,7 @@ async def test_a_question_travels_from_the_router_to_the_reader(desk: Desk, make
         await worker.settle(make.outcome(rid, 0))
         await taken.ack()
         assert (await anext(hints)).slot == 0
-    second = await worker.take("w")
+    (second,) = await worker.take("w", 1)
     await worker.strike(rid, 1)
     await second.give_back()
     await worker.dead_letter(second.question, "crashes", 3)
@@ -125,8 +125,7 @@ async def test_a_long_question_travels_from_the_router_to_the_worker(desk: Desk,
     await worker.announce(make.lease("w", long_channels=1))
     question = make.question(make.new_rid(), 0, Lane("w", 3, long=True))
     assert await router.enqueue([question]) == frozenset()
-    taken = await worker.take("w.long")
-    assert taken is not None
+    (taken,) = await worker.take("w.long", 1)
     assert taken.question == question
     await taken.ack()
 
@@ -153,7 +152,7 @@ ACTS: dict[str, Callable[[NatsBus, ModuleType, str], Any]] = {
     "ask a question": lambda bus, make, rid: bus.enqueue(make.questions(rid, 1, W0)),
     "open a request": lambda bus, make, rid: bus.open_request(make.manifest(rid)),
     "drop a request": lambda bus, make, rid: bus.drop_request(rid, 1),
-    "take a question": lambda bus, make, rid: bus.take("express"),
+    "take a question": lambda bus, make, rid: bus.take("express", 1),
     "strike": lambda bus, make, rid: bus.strike(rid, 0),
     "bury": lambda bus, make, rid: bus.dead_letter(make.question(rid, 0, W0), "x", 1),
     "put a context pool": lambda bus, make, rid: bus.put_pool(make.pool("intruder")),

@@ -35,7 +35,7 @@ class FakeBus:
         self.away = False
         self.on_take: Callable[[str], None] = lambda source: None
 
-    async def take_some(self, source: str, most: int) -> list[Name]:
+    async def take(self, source: str, most: int) -> list[Name]:
         if self.away:
             raise BusUnavailable("away")
         self.tries.append(source)

@@ -50,16 +50,17 @@ def many(count: int, request_id: str = "r1", **changes: Any) -> Batch:
 async def taken_from(bus: Bus, source: str = "w1") -> list[QueuedQuestion]:
     """Takes all that waits there."""
     found = []
-    while (taken := await bus.take(source)) is not None:
-        found.append(taken.question)
+    while taken := await bus.take(source, 1):
+        found.append(taken[0].question)
     return found
 
 
 async def answer_one(bus: Bus, source: str = "w1", text: str = "4") -> QueuedQuestion | None:
     """A worker's whole work on one question: take, settle, acknowledge."""
-    taken = await bus.take(source)
-    if taken is None:
+    some = await bus.take(source, 1)
+    if not some:
         return None
+    taken = some[0]
     question = taken.question
     await bus.settle(
         Outcome(

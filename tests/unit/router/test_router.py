@@ -186,12 +186,12 @@ async def test_wait_goes_in_part_by_part_first_in_first_out(bus: MemoryBus, star
         small = asyncio.create_task(router.submit(many(1, "small")))
         order = []
         while not small.done():
-            taken = await bus.take("w1")
-            if taken is None:
+            some = await bus.take("w1", 1)
+            if not some:
                 await asyncio.sleep(0.001)
                 continue
-            order.append(taken.question.request_id)
-            await taken.ack()
+            order.append(some[0].question.request_id)
+            await some[0].ack()
         assert (await big).refused_slots == ()
         order += [question.request_id for question in await taken_from(bus)]
     assert order == ["big"] * (ROOM + 3) + ["small"]
