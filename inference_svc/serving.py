@@ -11,7 +11,7 @@ import asyncio
 import dataclasses
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 
 from inference_svc import telling
 from inference_svc.arrivals import Arrival, Arrivals
@@ -20,6 +20,7 @@ from inference_svc.core import Core
 from inference_svc.gate import Gate, Verdict
 from inference_svc.grammars.compiler import Grammars
 from inference_svc.grammars.port import Grammar, Unusable
+from inference_svc.handling import Handling
 from inference_svc.hands import Fate, Hands, Held, Stage
 from inference_svc.metrics import WorkerMetrics
 from inference_svc.orders import order_of
@@ -80,7 +81,7 @@ class Serving:
         self._hands = Hands()
         self._suspects = Suspects()
         self._news: asyncio.Queue[tuple[Sequence[Delta], Sequence[tuple[Held, End]]]] = asyncio.Queue()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._handling = Handling(self._let_go)
         self._empty = asyncio.Event()
         self._empty.set()
         self._forwards_seen = 0
@@ -124,7 +125,7 @@ class Serving:
         self._hands.add(held)
         self._empty.clear()
         arrival = self._arrivals.begin(soon=held.soon)
-        self._spawn(self._check(held, source, arrival), held, arrival.over)
+        self._handling.begin(self._check(held, source, arrival), held, arrival.over)
 
     async def _check(self, held: Held, source: str, arrival: Arrival) -> None:
         verdict = await self._gate.check(held)
@@ -196,7 +197,7 @@ class Serving:
             deltas, ends = await self._news.get()
             await self._publish(deltas)
             for held, end in ends:
-                self._spawn(self._finish(held, end), held)
+                self._handling.begin(self._finish(held, end), held)
 
     async def _publish(self, deltas: Sequence[Delta]) -> None:
         """Deltas may be lost: the outcome holds the whole text."""
@@ -241,7 +242,7 @@ class Serving:
         for slot in hint.slots:
             held = self._hands.find(hint.rid, slot)
             if held is not None and held.stage is not Stage.ENDING:
-                self._spawn(self._confirm_cancel(held), None)
+                self._handling.begin(self._confirm_cancel(held), None)
 
     async def _confirm_cancel(self, held: Held) -> None:
         try:
@@ -285,9 +286,7 @@ class Serving:
 
     async def close(self) -> None:
         """Ends all tasks. What is still in hand goes to others after its ack wait."""
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._handling.close()
 
     # -- inside ----------------------------------------------------------------------
     def _stop(self, held: Held, fate: Fate) -> None:
@@ -309,26 +308,6 @@ class Serving:
         self._hands.remove(held)
         if not len(self._hands):
             self._empty.set()
-
-    def _spawn(
-        self, work: Coroutine[None, None, None], held: Held | None, after: Callable[[], None] | None = None
-    ) -> None:
-        task = asyncio.get_running_loop().create_task(self._guarded(work, held))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: work.close())  # of a task that was cancelled before it began
-        if after is not None:
-            task.add_done_callback(lambda _: after())
-
-    async def _guarded(self, work: Coroutine[None, None, None], held: Held | None) -> None:
-        """A fault in one question's handling ends that question's hold: it comes back after its ack wait."""
-        try:
-            await work
-        except Exception:
-            extra = telling.facts_of(held) if held is not None else None
-            log.exception("a question's handling failed; it comes back after its ack wait", extra=extra)
-            if held is not None:
-                self._let_go(held)
 
 
 async def _progress(held: Held) -> None:

@@ -16,6 +16,7 @@ from inference_svc.arrivals import Arrivals
 from inference_svc.assembly import core_of, identity_of, levels_of
 from inference_svc.audit.log import AuditLog
 from inference_svc.backends.port import Backend
+from inference_svc.beats import Beats
 from inference_svc.clock import Clock
 from inference_svc.gate import Gate
 from inference_svc.grammars.compiler import Grammars
@@ -34,7 +35,6 @@ from kev.domain.question import Isolation
 from kev.tokens.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
-BEATS_PER_LEASE = 4
 TICKS_PER_ACK_WAIT = 4
 GIVE_BACK_S = 3.0
 STOP_S = 10.0
@@ -89,8 +89,7 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = asyncio.Event()
         self._draining: asyncio.Task[Drained] | None = None
-        self._beats = 0
-        self._said_down = False
+        self._beats = Beats(bus, settings.bus.lease_ms / 1000, self._lease, lambda: self.healthy)
         self.identity = identity_of(settings, backend, tokenizer, worker_id, model_digest)
         self._audit = AuditLog(settings.inference, self.identity, self._metrics.audited, self._clock.wall_ms)
         self.core = core_of(settings, backend, tokenizer, self._clock, self._from_core, self._audit.around)
@@ -121,7 +120,7 @@ class Worker:
         self.identity = dataclasses.replace(self.identity, levels=levels, address=address)
         self._assemble()
         self.state = "ready"
-        await self._announce()
+        await self._beats.announce()
         self._subscriptions = [
             await self._bus.on_bell(self.identity.worker_id, self._intake.ring),
             await self._bus.on_cancel(self.serving.cancel),
@@ -134,7 +133,7 @@ class Worker:
         Raises:
             WorkerFailed: the model thread ended; what was in hand goes to others.
         """
-        loops = [self._every_beat(), self._every_tick(), self._intake.run(), self.serving.tell()]
+        loops = [self._beats.run(), self._every_tick(), self._intake.run(), self.serving.tell()]
         tasks = [asyncio.ensure_future(loop) for loop in loops]
         ended = asyncio.ensure_future(self._closed.wait())
         intake = tasks[2]
@@ -163,7 +162,7 @@ class Worker:
     async def _drain(self, grace_s: float) -> Drained:
         self.state = "draining"
         before = self.serving.finished, self.serving.returned
-        await self._beat()
+        await self._beats.beat()
         await self._intake.stop()
         if not await self.serving.empty(grace_s):
             self.serving.give_back_all()
@@ -285,42 +284,22 @@ class Worker:
     def _now(self) -> Now:
         return Now(self._clock.monotonic(), self._clock.wall_ms())
 
-    async def _every_beat(self) -> None:
-        """Renews the lease while the model advances: a stuck worker must be seen as gone."""
-        while True:
-            await asyncio.sleep(self._settings.bus.lease_ms / 1000 / BEATS_PER_LEASE)
-            if self.healthy:
-                await self._beat()
-
-    async def _beat(self) -> None:
-        try:
-            await self._announce()
-        except BusUnavailable as error:
-            if not self._said_down:
-                log.warning("the broker does not answer (%s); trying on", error)
-            self._said_down = True
-        else:
-            self._said_down = False
-
-    async def _announce(self) -> None:
-        self._beats += 1
+    def _lease(self, beat: int) -> WorkerLease:
         me = self.identity
-        await self._bus.announce(
-            WorkerLease(
-                worker_id=me.worker_id,
-                channels=me.channels,
-                long_channels=me.long_channels,
-                free=self.serving.free,
-                state=self.state,
-                model_digest=me.model_digest,
-                tokenizer_digest=me.tokenizer_digest,
-                max_context=me.max_context,
-                backend=me.backend,
-                variant=me.variant,
-                levels=me.levels,
-                address=me.address,
-                beat=self._beats,
-            )
+        return WorkerLease(
+            worker_id=me.worker_id,
+            channels=me.channels,
+            long_channels=me.long_channels,
+            free=self.serving.free,
+            state=self.state,
+            model_digest=me.model_digest,
+            tokenizer_digest=me.tokenizer_digest,
+            max_context=me.max_context,
+            backend=me.backend,
+            variant=me.variant,
+            levels=me.levels,
+            address=me.address,
+            beat=beat,
         )
 
     async def _every_tick(self) -> None:
