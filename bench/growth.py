@@ -11,7 +11,8 @@ Three parts, on the bare core and on the worker's core thread:
    the longest stall of the event loop in the same process.
 
 Each step stands beside max(bytes / bandwidth, operations / peak), which counts
-weights (as they are stored), KV and attention and is measured in the same run. About a minute.
+weights (as they are stored; ``ratio_wide``: as the precision has them in general),
+KV and attention, and is measured in the same run. About a minute.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ import numpy as np
 
 from bench.common import reported
 from bench.common_plot import plot
-from bench.core.floor import body_weights, forward_floor, weight_bytes
+from bench.core.floor import forward_floor
 from bench.core.quiet import Quiet
 from inference_svc.assembly import core_of
 from inference_svc.backends.native import NativeBackend
-from inference_svc.backends.native.roofs import Roofs, measure_roofs
+from inference_svc.backends.native.roofs import measure_roofs
 from inference_svc.channels import Job as Seat
 from inference_svc.clock import Clock
 from inference_svc.report import Order, Report
@@ -78,10 +79,11 @@ def main() -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One forward: seconds, seconds of its floor, and the rate of instructions beside it."""
+    """One forward: seconds, those of its floors (see ``bench.core.floor``), and the rate of instructions beside it."""
 
     took: float
     floor: float
+    wide: float
     rate: float
 
 
@@ -92,12 +94,13 @@ def _steps(backend: NativeBackend, sizes: Sequence[tuple[int, int]], rounds: int
     for _ in range(rounds + 1):  # the first turn warms up
         # In every turn: a machine that is shared is not equally fast all the time.
         roofs = measure_roofs(backend.precision, backend.threads)
-        for (count, context), pack, found in zip(sizes, packs, steps, strict=True):
+        for pack, found in zip(packs, steps, strict=True):
             rate = quiet.wait()
             began = time.perf_counter()
             backend.forward(pack)
             took = time.perf_counter() - began
-            found.append(_Step(took, _floor(backend, roofs, count, context), min(rate, quiet.rate())))
+            floor, wide = (forward_floor(backend, roofs, pack, wide) for wide in (False, True))
+            found.append(_Step(took, floor, wide, min(rate, quiet.rate())))
     return [_row(count, context, some[1:], quiet) for (count, context), some in zip(sizes, steps, strict=True)]
 
 
@@ -109,6 +112,7 @@ def _row(count: int, context: int, steps: Sequence[_Step], quiet: Quiet) -> dict
         "step_ms": round(1e3 * median(step.took for step in steps), 2),
         "floor_ms": round(1e3 * median(step.floor for step in steps), 2),
         "ratio": round(median(step.took / step.floor for step in steps), 2),
+        "ratio_wide": round(median(step.took / step.wide for step in steps), 2),
         "ratio_quiet": round(median(calm), 2) if calm else None,
         "quiet_steps": len(calm),
     }
@@ -119,15 +123,6 @@ def _pack(count: int, context: int) -> Pack:
     each = pages_for(context + 1)
     tables = [np.arange(n * each, (n + 1) * each, dtype=np.int32) for n in range(count)]
     return Pack.of([Span(n, np.array([100 + n], np.int32), context, table) for n, table in enumerate(tables)])
-
-
-def _floor(backend: NativeBackend, roofs: Roofs, count: int, context: int) -> float:
-    config = backend.packed.config
-    body, head = body_weights(config), config.hidden * config.vocab
-    kv_bytes = count * context * backend.kv_bytes_per_page / 16
-    attention = 4.0 * count * context * config.layers * config.q_width
-    used = weight_bytes(backend) + kv_bytes
-    return forward_floor(backend, roofs, used, 2.0 * count * body, 2.0 * count * head + attention)
 
 
 class _Decoding:

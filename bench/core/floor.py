@@ -1,4 +1,4 @@
-"""How fast a job could be at best: every forward reads all weights once and does all multiplications.
+"""How fast a forward could be at best: it reads its weights and every page that it sees once, and multiplies.
 
 Weights count as they are stored. Where the codes of a quantised file are kept they
 are fewer bytes than the precision's own numbers: ``wide`` counts those, float32 as
@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from inference_svc.backends.native import NativeBackend
 from inference_svc.backends.native.layout import GROUP_BYTES
 from inference_svc.backends.native.packing import GROUP
 from inference_svc.backends.native.roofs import Roofs
 from inference_svc.models import ModelConfig
+from inference_svc.rows import Pack, pages_for
 
 
 def body_weights(config: ModelConfig) -> int:
@@ -32,36 +35,36 @@ def weight_bytes(backend: NativeBackend, wide: bool = False) -> float:
     return float(backend.packed.weight_bytes)
 
 
-def job_floor(backend: NativeBackend, roofs: Roofs, packs: Iterable[tuple[int, int]], wide: bool = False) -> float:
-    """Seconds: the sum over forwards of max(bytes / bandwidth, operations / peak). Attention comes for free.
+def job_floor(backend: NativeBackend, roofs: Roofs, packs: Iterable[Pack], wide: bool = False) -> float:
+    """Seconds: the sum of the floors of a job's forwards; see ``forward_floor``."""
+    return sum(forward_floor(backend, roofs, pack, wide) for pack in packs)
+
+
+def forward_floor(backend: NativeBackend, roofs: Roofs, pack: Pack, wide: bool = False) -> float:
+    """Seconds: max(bytes / bandwidth, operations / peak).
 
     Args:
-        backend: Tells the weights' bytes.
+        backend: Tells the bytes of weights and pages.
         roofs: Measured in the same run.
-        packs: Rows and wanted rows of each forward.
+        pack: What is computed.
         wide: Codes count as the precision's own numbers.
     """
     config = backend.packed.config
     body, head = body_weights(config), config.hidden * config.vocab
-    per_weight = weight_bytes(backend, wide) / (body + head)
-    seconds = 0.0
-    for rows, wanted in packs:
-        used = (body + (head if wanted else 0)) * per_weight
-        seconds += forward_floor(backend, roofs, used, 2.0 * rows * body, 2.0 * wanted * head, wide)
-    return seconds
-
-
-def forward_floor(
-    backend: NativeBackend, roofs: Roofs, used: float, blocks: float, rest: float, wide: bool = False
-) -> float:
-    """Seconds of one forward.
-
-    Args:
-        backend, roofs, wide: As for ``job_floor``.
-        used: Bytes that it reads.
-        blocks: Operations with the weights of the blocks.
-        rest: All others.
-    """
+    wanted = sum(span.wanted for span in pack.spans)
+    used = weight_bytes(backend, wide) * (1.0 if wanted else body / (body + head))
+    used += _pages(pack) * backend.kv_bytes_per_page
+    blocks, others = 2.0 * pack.rows * body, 2.0 * wanted * head + 4.0 * _cells(pack) * config.layers * config.q_width
     if backend.packed.form == "nibbles" and not wide:
-        return roofs.floor(used, rest, blocks)
-    return roofs.floor(used, blocks + rest)
+        return roofs.floor(used, others, blocks)
+    return roofs.floor(used, blocks + others)
+
+
+def _pages(pack: Pack) -> int:
+    """Pages of keys and values that are read: one that many rows see is read once."""
+    return len(np.unique(np.concatenate([span.table[: pages_for(span.end)] for span in pack.spans])))
+
+
+def _cells(pack: Pack) -> int:
+    """Pairs of a row and a position that it sees."""
+    return sum(span.count * span.position + span.count * (span.count + 1) // 2 for span in pack.spans)

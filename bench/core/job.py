@@ -22,7 +22,7 @@ class JobResult:
         prefill: Prefix and prompts.
         first_tokens: When each question had its first token.
         steps: Duration of each decoding forward.
-        packs: Rows and wanted rows of every forward.
+        packs: What every forward computed.
     """
 
     answers: Int32Array
@@ -30,7 +30,7 @@ class JobResult:
     prefill: float = 0.0
     first_tokens: list[float] = field(default_factory=list)
     steps: list[float] = field(default_factory=list)
-    packs: list[tuple[int, int]] = field(default_factory=list)
+    packs: list[Pack] = field(default_factory=list)
 
 
 class Job:
@@ -92,5 +92,5 @@ class Job:
     def _forward(self, spans: list[Span]) -> Int32Array:
         pack = Pack.of(spans)
         logits = self._backend.forward(pack)
-        self._result.packs.append((pack.rows, len(logits)))
+        self._result.packs.append(pack)
         return logits.argmax(axis=1).astype(np.int32) if len(logits) else np.zeros(0, np.int32)
