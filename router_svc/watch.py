@@ -41,6 +41,7 @@ class Watch:
         self.view = FleetView()
         self.rate = DrainRate()
         self.bus_up = False
+        self._trouble = ""
         self._bus = bus
         self._assigner = assigner
         self._digest = tokenizer_digest
@@ -57,13 +58,23 @@ class Watch:
     async def run(self) -> None:
         """Polls until cancelled."""
         while True:
-            try:
-                await self.poll()
-            except BusUnavailable as error:
-                log.warning("the broker does not answer: %s", error)
-            except Exception:  # a poll that fails must not end the polling
-                log.exception("a poll failed")
+            await self._try()
             await self._pause()
+
+    async def _try(self) -> None:
+        """One poll. What is wrong is told once, until it is over or something else: polls come several times a
+        second."""
+        told, self._trouble = self._trouble, ""
+        try:
+            await self.poll()
+        except BusUnavailable as error:
+            self._trouble = "the broker does not answer"
+            if self._trouble != told:
+                log.warning("%s (%s); trying on", self._trouble, error)
+        except Exception as error:  # a poll that fails must not end the polling
+            self._trouble = repr(error)
+            if self._trouble != told:
+                log.exception("a poll failed; trying on")
 
     async def poll(self) -> None:
         """Reads fleet and depths once.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -429,6 +429,35 @@ async def test_who_waits_for_room_also_waits_for_the_broker(start: Start, tokeni
         await until(lambda: bus.missed)
         bus.away = False
         assert (await submit).refused_slots == ()
+
+
+class Silent(MemoryBus):
+    """A broker whose polls end in ``error``, if there is one."""
+
+    error: Exception | None = None
+    polls = 0
+
+    async def depths(self) -> Mapping[Lane, int]:
+        self.polls += 1
+        if self.error is not None:
+            raise self.error
+        return await super().depths()
+
+
+@pytest.mark.parametrize("error", [BusUnavailable("away"), RuntimeError("no such stream")], ids=repr)
+async def test_a_lost_broker_is_told_of_once(
+    start: Start, tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    bus = Silent(BusSettings(queue_bound=3, lease_s=3600))
+    await bus.announce(lease(tokenizer))
+    router = await start(bus)
+    async with asyncio.timeout(DEADLINE_S):
+        for losses in (1, 2):
+            bus.error, polls = error, bus.polls
+            await until(lambda: bus.polls > polls + 3)  # noqa: B023 - awaited at once
+            assert [record.name for record in caplog.records].count("router_svc.watch") == losses
+            bus.error = None
+            await until(lambda: router.bus_up)
 
 
 async def test_a_queued_question_says_why_it_is_there(bus: MemoryBus, start: Start) -> None:
