@@ -161,7 +161,7 @@ class Link:
                 replies.append(reply)
             if status_of(reply) == "503" or complete(replies):
                 done.set()
-            elif timeout_s is None and not done.is_set():
+            elif timeout_s is None and not done.is_set() and not limit.expired():
                 limit.reschedule(loop.time() + self._timeout_s)
 
         loop = asyncio.get_running_loop()
