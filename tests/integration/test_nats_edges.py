@@ -14,7 +14,7 @@ from bus_takes import take_one  # isort: skip
 from kev.bus.messages import Lane, Piece
 from kev.bus.nats.server import LocalNats
 from kev.domain.errors import Overloaded
-from kev.domain.outcome import Outcome
+from kev.domain.outcome import Outcome, Status
 
 W0 = Lane("w", 0)
 
@@ -72,18 +72,22 @@ async def test_those_in_hand_are_kept_when_rubbish_among_them_cannot_be_buried(
     await bus.close()
 
 
-async def test_an_outcome_that_cannot_be_read_hurts_only_who_asks_for_it(server: LocalNats):
+async def test_an_outcome_that_cannot_be_read_is_a_failed_slot_and_hurts_no_other(server: LocalNats):
     bus = await connect(server, namespace="badout")
     client = await nats.connect(server.url)
     rid = new_rid()
     await bus.open_request(manifest(rid, 5))
     await bus.settle(outcome(rid, 1))
     await client.jetstream().publish(f"badout.result.{rid}.0", b"rubbish")
-    asked = await asyncio.gather(*(bus.outcome(rid, slot) for slot in range(5)), return_exceptions=True)
-    assert isinstance(asked[0], Exception)
-    assert isinstance(asked[1], Outcome)
-    assert asked[1].slot == 1
-    assert asked[2:] == [None, None, None]
+    bad, good, *others = await asyncio.gather(*(bus.outcome(rid, slot) for slot in range(5)))
+    assert bad is not None
+    assert (bad.slot, bad.status, bad.reason) == (0, Status.FAILED, "unreadable")
+    assert good == outcome(rid, 1)
+    assert others == [None, None, None]
+    record = await bus.request(rid)
+    assert record is not None
+    assert record.outcomes == {0: bad, 1: good}
+    assert await bus.settle(outcome(rid, 0)) == bad
     await client.close()
     await bus.close()
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection, Mapping, Sequence
-from typing import TypeVar
 
-from msgspec import Struct
+import msgspec
 
-from kev.bus.messages import Manifest, RequestRecord, decode, encode
+from kev.bus.messages import Manifest, RequestRecord, SlotPlan, decode, encode
 from kev.bus.nats.claims import Claims, Copy
 from kev.bus.nats.link import Link
 from kev.bus.nats.reading import last_at_leader, last_of_many
@@ -17,10 +17,9 @@ from kev.bus.nats.subjects import Names
 from kev.bus.nats.together import Together
 from kev.bus.port import Claim
 from kev.domain.errors import BusUnavailable, NotFound
-from kev.domain.outcome import Outcome
+from kev.domain.outcome import Audit, FinishReason, Outcome, Status, text_digest
 
-T = TypeVar("T", bound=Struct)
-
+log = logging.getLogger(__name__)
 _IF_NONE = {"Nats-Expected-Last-Subject-Sequence": "0"}
 _TRIES = 4
 _PAUSE_S = 0.05
@@ -63,13 +62,16 @@ class Results:
         """See ``Bus.settle``."""
         if not await self._manifests.ask(self._names.manifest(outcome.rid), outcome.rid):
             raise NotFound(f"request {outcome.request_id}: there is none, or it has expired")
-        _, stored = await self._first(self._names.outcome(outcome.rid, outcome.slot), outcome, Outcome)
+        other = await self._first(self._names.outcome(outcome.rid, outcome.slot), encode(outcome))
+        stored = outcome if other is None else await self._read_in(outcome.rid, outcome.slot, other)
+        if stored is None:
+            raise NotFound(f"request {outcome.request_id}: there is none, or it has expired")
         return stored
 
     async def outcome(self, rid: str, slot: int) -> Outcome | None:
         """See ``Bus.outcome``."""
         found = (await self._outcomes.ask(rid, slot)).get(slot)
-        return None if found is None else decode(found, Outcome)
+        return None if found is None else await self._read_in(rid, slot, found)
 
     async def stands(self, rid: str) -> bool:
         """See ``Bus.stands``."""
@@ -90,29 +92,29 @@ class Results:
         for plan in stored[1].slots:
             sequence, data = records.get(self._names.outcome(rid, plan.slot), (0, b""))
             if sequence > born:
-                outcomes[plan.slot] = decode(data, Outcome)
+                outcomes[plan.slot] = _outcome_in(data) or _unreadable(stored[1], plan)
         return RequestRecord(stored[1].manifest(), outcomes)
 
     # -- writing -------------------------------------------------------------------
-    async def _first(self, subject: str, record: T, kind: type[T]) -> tuple[int, T]:
-        """Writes a record if there is none; returns the stored one and its sequence.
+    async def _first(self, subject: str, data: bytes) -> bytes | None:
+        """Writes a record if there is none; returns the stored one, None if it was written just now.
 
         A writer without an answer may have won: the leader tells who did.
         """
         last: Exception | None = None
         for attempt in range(_TRIES):
             try:
-                answer = await self._link.store(subject, encode(record), _IF_NONE)
-                return int(answer["seq"]), record
+                await self._link.store(subject, data, _IF_NONE)
+                return None
             except BusUnavailable as error:
                 last = error
             except ApiError as error:
                 if error.err_code not in LOST:
                     raise
                 last = error
-            stored = await self._read(subject, kind)
+            stored = await last_at_leader(self._link, self._stream, subject)
             if stored is not None:
-                return stored
+                return stored[1]
             await asyncio.sleep(_PAUSE_S * attempt)
         raise BusUnavailable(f"no decision about {subject}: {last}")
 
@@ -121,10 +123,14 @@ class Results:
         await self._link.api(f"STREAM.PURGE.{self._stream}", {"filter": self._names.results(rid), "seq": before})
 
     # -- reading -------------------------------------------------------------------
-    async def _read(self, subject: str, kind: type[T]) -> tuple[int, T] | None:
-        """A record and its sequence, from the leader: never stale."""
-        found = await last_at_leader(self._link, self._stream, subject)
-        return None if found is None else (found[0], decode(found[1], kind))
+    async def _read_in(self, rid: str, slot: int, data: bytes) -> Outcome | None:
+        """A slot's stored outcome; None if it cannot be read, and the request is gone."""
+        if (outcome := _outcome_in(data)) is not None:
+            return outcome
+        found = await self._claims.read(rid)
+        if found is None:
+            return None
+        return next((_unreadable(found[1], plan) for plan in found[1].slots if plan.slot == slot), None)
 
     async def _some_outcomes(self, rid: str, slots: Sequence[int]) -> Mapping[int, bytes]:
         """Outcomes of these slots, by the leader; not decoded, so that a bad one hurts nobody else. Of many slots most
@@ -151,10 +157,36 @@ class Results:
         if records is not None:
             return records
         # More than one call may return: ask for the slots by name.
-        found = await self._read(self._names.manifest(rid), Manifest)
+        found = await self._claims.read(rid)
         slots = [] if found is None else [self._names.outcome(rid, plan.slot) for plan in found[1].slots]
         records = {}
         for start in range(0, len(slots), _MOST_SUBJECTS):
             part = slots[start : start + _MOST_SUBJECTS]
             records |= await last_of_many(self._link, self._stream, part) or {}
         return records
+
+
+def _outcome_in(data: bytes) -> Outcome | None:
+    """The outcome in a record; None if it holds none."""
+    try:
+        return decode(data, Outcome)
+    except (msgspec.MsgspecError, ValueError) as error:
+        log.error("undecodable outcome: %s", error)
+        return None
+
+
+def _unreadable(manifest: Manifest, plan: SlotPlan) -> Outcome:
+    """What stands for a record that cannot be read: the slot has ended, because nobody can write another one, and
+    readers of its request shall have the other slots."""
+    return Outcome(
+        request_id=manifest.request_id,
+        rid=manifest.rid,
+        slot=plan.slot,
+        status=Status.FAILED,
+        finish_reason=FinishReason.ERROR,
+        id=plan.id,
+        text_sha256=text_digest(""),
+        reason="unreadable",
+        detail="the record of its end cannot be read",
+        audit=Audit(accepted_ms=manifest.created_ms, isolation=manifest.isolation.value),
+    )
