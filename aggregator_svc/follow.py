@@ -12,7 +12,7 @@ from aggregator_svc.deadlines import next_due_ms, overdue
 from aggregator_svc.fanout import Reader
 from aggregator_svc.timing import Timing
 from kev.bus.messages import Delta
-from kev.bus.port import Bus
+from kev.bus.port import NOT_NOW, Bus
 from kev.domain.errors import BusUnavailable, NotFound
 from kev.domain.outcome import Outcome
 
@@ -27,7 +27,7 @@ LATE_MS = 500
 FEW_SLOTS = 8
 """Up to so many outcomes are read one by one, more of them with the whole request."""
 BUS_PATIENCE_S = 30.0
-"""How long the broker may be silent before readers are told."""
+"""How long the broker may be silent, or full, before readers are told."""
 
 Clock = Callable[[], int]
 
@@ -151,7 +151,7 @@ class Follower:
                 await self._wait()
                 await self._read()
                 answered_at = loop.time()
-            except BusUnavailable:
+            except NOT_NOW:
                 metrics.READ_ERRORS.inc()
                 if loop.time() - answered_at > BUS_PATIENCE_S:
                     raise

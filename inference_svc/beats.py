@@ -7,8 +7,7 @@ import logging
 from collections.abc import Callable
 
 from kev.bus.messages import WorkerLease
-from kev.bus.port import Bus
-from kev.domain.errors import BusUnavailable
+from kev.bus.port import NOT_NOW, Bus
 
 log = logging.getLogger(__name__)
 BEATS_PER_LEASE = 4
@@ -37,18 +36,18 @@ class Beats:
         """One beat.
 
         Raises:
-            BusUnavailable: the broker does not answer.
+            BusUnavailable, Overloaded: the broker does not answer, or has no room.
         """
         self._number += 1
         await self._bus.announce(self._lease(self._number))
 
     async def beat(self) -> None:
-        """One beat; a broker that does not answer is told of once, until it answers again."""
+        """One beat; a broker that does not take it is told of once, until it does again."""
         try:
             await self.announce()
-        except BusUnavailable as error:
+        except NOT_NOW as error:
             if not self._said_down:
-                log.warning("the broker does not answer (%s); trying on", error)
+                log.warning("the broker takes no beat (%s); trying on", error)
             self._said_down = True
         else:
             self._said_down = False

@@ -14,8 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from inference_svc.arrivals import Arrivals
 from inference_svc.clock import Clock
 from inference_svc.take_order import in_a_row, orphans, take_order
-from kev.bus.port import Bus, Taken
-from kev.domain.errors import BusUnavailable
+from kev.bus.port import NOT_NOW, Bus, Taken
 from kev.domain.ids import short_queue
 
 log = logging.getLogger(__name__)
@@ -136,7 +135,7 @@ class Intake:
             most, rings = self._most(source, long, room, skipped), self._rings
             try:
                 found = await self._bus.take(source, most)
-            except BusUnavailable:
+            except NOT_NOW:
                 return ()  # the beat says so; the next sweep tries again
             if len(found) < most and rings == self._rings:
                 self._empty[source] = now + SWEEP_S
@@ -166,7 +165,7 @@ class Intake:
             return
         try:
             depths, fleet = await self._bus.depths(), await self._bus.fleet()
-        except BusUnavailable:
+        except NOT_NOW:
             return
         found = orphans(depths, fleet.keys(), self._worker_id, self._lanes)
         if found != self._orphans and found:

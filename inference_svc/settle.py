@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from kev.bus.port import Bus, Taken
+from kev.bus.port import NOT_NOW, Bus, Taken
 from kev.domain.errors import BusUnavailable, NotFound
 from kev.domain.outcome import Outcome
 
@@ -18,14 +18,14 @@ LONGEST_PAUSE_S = 2.0
 
 
 async def persist(call: Callable[[], Awaitable[T]], what: str) -> T:
-    """Calls until the broker answers. Ends early only by cancellation."""
+    """Calls until the broker answers, and has room. Ends early only by cancellation."""
     pause = FIRST_PAUSE_S
     while True:
         try:
             return await call()
-        except BusUnavailable as error:
+        except NOT_NOW as error:
             level = logging.WARNING if pause == FIRST_PAUSE_S else logging.DEBUG
-            log.log(level, "%s: the broker does not answer (%s); trying on", what, error)
+            log.log(level, "%s: not now (%s); trying on", what, error)
         await asyncio.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE_S)
 

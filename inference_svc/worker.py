@@ -28,7 +28,7 @@ from inference_svc.report import Report
 from inference_svc.self_test import SelfTestFailed, tested
 from inference_svc.serving import Serving
 from kev.bus.messages import WorkerLease
-from kev.bus.port import Bus, Subscription
+from kev.bus.port import NOT_NOW, Bus, Subscription
 from kev.config.settings import Settings
 from kev.domain.errors import BusUnavailable, NotServed
 from kev.domain.question import Isolation
@@ -170,7 +170,7 @@ class Worker:
                 await self.serving.give_back_now()
         try:
             await self._bus.withdraw(self.identity.worker_id)
-        except BusUnavailable:
+        except NOT_NOW:
             log.warning("the lease could not be withdrawn; it lapses by itself")
         self._closed.set()
         return Drained(self.serving.finished - before[0], self.serving.returned - before[1])

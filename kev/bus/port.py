@@ -2,7 +2,8 @@
 
 The broker holds all truth: manifests, queues, outcomes. Deltas, catch-up,
 cancel hints and bells are fast paths that may be lost. Every method raises
-``BusUnavailable`` when the broker does not answer.
+``BusUnavailable`` when the broker does not answer, and those that store
+something ``Overloaded`` when its disk is full.
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ from kev.bus.messages import (
     RequestRecord,
     WorkerLease,
 )
+from kev.domain.errors import BusUnavailable, Overloaded
 from kev.domain.outcome import Outcome
+
+NOT_NOW = (BusUnavailable, Overloaded)
+"""What a broker that does not answer, or has no room, raises: nobody's fault, and worth another try."""
 
 
 @dataclass(frozen=True, slots=True)

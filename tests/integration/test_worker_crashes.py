@@ -27,7 +27,7 @@ from inference_svc.worker import WorkerFailed
 from kev.bus.memory import MemoryBus
 from kev.bus.messages import OVERFLOW, CancelHint, Lane, Piece
 from kev.bus.port import Taken
-from kev.domain.errors import BusUnavailable, NotServed
+from kev.domain.errors import BusUnavailable, NotServed, Overloaded
 from kev.domain.outcome import FinishReason, Outcome, Status
 from kev.domain.question import Isolation, Sampling
 
@@ -56,6 +56,8 @@ class Watched:
         self.bus = bus
         self.calls: list[str] = []
         self.refuse: set[str] = set()
+        self.refused: set[str] = set()
+        self.error: Exception = BusUnavailable("away")
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         real = getattr(self.bus, name)
@@ -64,7 +66,8 @@ class Watched:
 
         async def call(*args: Any) -> Any:
             if name in self.refuse:
-                raise BusUnavailable("away")
+                self.refused.add(name)
+                raise self.error
             if name in ("settle", "strike", "dead_letter"):
                 self.calls.append(name)
             reply = await real(*args)
@@ -118,19 +121,21 @@ async def test_a_request_that_is_gone_costs_nothing() -> None:
     assert await bus.request("r1") is None
 
 
-async def test_a_broker_that_goes_away_delays_an_answer_and_loses_none() -> None:
+@pytest.mark.parametrize("error", [BusUnavailable("away"), Overloaded("its disk is full")], ids=repr)
+async def test_a_broker_that_goes_away_or_is_full_delays_an_answer_and_loses_none(error: Exception) -> None:
     gate = Gate()
     watched = Watched(bus_for(settings_with(bus__ack_wait_ms=20_000)))
+    watched.error = error
     async with worker(watched, FakeBackend(before=gate), settings=settings_with(bus__ack_wait_ms=20_000)) as running:
         await submit(watched.bus, [question(0, [1]), question(1, [2])])
         await gate.reached()
         watched.refuse = {"settle", "take", "outcome", "announce", "depths", "publish_delta"}
         gate.go.set()
         await _until(lambda: running.free == running.identity.channels)
-        await asyncio.sleep(0.1)
+        await _until(lambda: watched.refused >= {"settle", "take", "announce"})
         watched.refuse = set()
         found = await outcomes(watched.bus)
-    assert {outcome.status for outcome in found.values()} == {Status.ANSWERED}
+    assert {(outcome.status, outcome.attempt) for outcome in found.values()} == {(Status.ANSWERED, 1)}
 
 
 async def test_a_cancel_frees_the_channel_by_the_next_forward() -> None:

@@ -10,7 +10,8 @@ from memory_desk import RID, Desk, until
 
 from aggregator_svc import fanout
 from kev.bus.messages import Piece
-from kev.domain.errors import InvalidArgument, NotFound
+from kev.domain.errors import InvalidArgument, NotFound, Overloaded
+from kev.domain.outcome import Outcome
 from kev.domain.result import Frame, ResumePoint
 
 
@@ -124,6 +125,25 @@ async def test_a_stream_times_slots_out_by_itself(desk: Desk, monkeypatch: pytes
     await desk.open(1, timeout_ms=1000)
     _, first = await desk.reading()
     desk.clock.now += 3001
+    frame = await first
+    assert frame.result is not None
+    assert frame.result.status == "timed_out"
+
+
+async def test_a_stream_waits_for_room_to_time_slots_out(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aggregator_svc.follow.REREAD_S", 0.05)
+    await desk.open(1, timeout_ms=1000)
+    _, first = await desk.reading()
+    settle, refused = desk.bus.settle, asyncio.Event()
+
+    async def full(outcome: Outcome) -> Outcome:
+        refused.set()
+        raise Overloaded("the disk is full")
+
+    monkeypatch.setattr(desk.bus, "settle", full)
+    desk.clock.now += 3001
+    await refused.wait()
+    monkeypatch.setattr(desk.bus, "settle", settle)
     frame = await first
     assert frame.result is not None
     assert frame.result.status == "timed_out"
