@@ -11,8 +11,7 @@ from itertools import product
 import msgspec
 
 from kev.bus.messages import QueuedQuestion
-from kev.bus.port import Bus
-from kev.domain.errors import BusUnavailable
+from kev.bus.port import NOT_NOW, Bus
 from kev.domain.question import Priority
 from router_svc import metrics
 from router_svc.assign import Placement
@@ -36,6 +35,7 @@ class Filling:
         placed: How many are in.
         late: Never found room before their deadlines.
         expired: Their deadlines passed before anybody looked for room.
+        told: Whether the log says that they wait for the broker.
     """
 
     def __init__(self, questions: Sequence[tuple[QueuedQuestion, Priority]]) -> None:
@@ -43,6 +43,7 @@ class Filling:
         self.placed = 0
         self.late: list[QueuedQuestion] = []
         self.expired: list[QueuedQuestion] = []
+        self.told = False
 
     def bands(self) -> set[Priority]:
         """Bands of what is left."""
@@ -115,7 +116,8 @@ class Placer:
     async def patiently(self, filling: Filling, looked: Callable[[], Awaitable[None]]) -> None:
         """Waits in line and puts in part by part, until nothing is left or each question's deadline has passed.
 
-        A broker that does not answer is waited for like room: what went in unseen is not put in twice.
+        A broker that does not answer, or whose disk is full, is waited for like room: what went in unseen is not put
+        in twice.
 
         Args:
             looked: Called after every look: parts may have gone in, questions may have become late.
@@ -153,8 +155,10 @@ class Placer:
     async def _try(self, filling: Filling) -> None:
         try:
             await to_the_end(self._put(filling, whole=False))
-        except BusUnavailable as error:
-            log.warning("questions wait for the broker: %s", error)
+        except NOT_NOW as error:
+            if not filling.told:
+                log.warning("questions wait for the broker: %s", error)
+            filling.told = True
 
     async def _sleep(self, wake: asyncio.Event, filling: Filling) -> None:
         """Until woken, or until the next deadline."""

@@ -408,27 +408,35 @@ class Shaky(MemoryBus):
     """A broker that can be away."""
 
     away, missed = False, 0
+    error: Exception = BusUnavailable("away")
 
     async def enqueue(self, questions: Sequence[QueuedQuestion]) -> frozenset[Lane]:
         if self.away:
             self.missed += 1
-            raise BusUnavailable("away")
+            raise self.error
         return await super().enqueue(questions)
 
 
-async def test_who_waits_for_room_also_waits_for_the_broker(start: Start, tokenizer: Tokenizer) -> None:
+@pytest.mark.parametrize("error", [BusUnavailable("away"), Overloaded("its disk is full")], ids=repr)
+async def test_who_waits_for_room_also_waits_for_the_broker(
+    start: Start, tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
     bus = Shaky(BusSettings(queue_bound=3, lease_s=3600))
+    bus.error = error
     await bus.announce(lease(tokenizer))
     router = await start(bus)
     await router.submit(many(ROOM, "full"))
     async with asyncio.timeout(DEADLINE_S):
-        submit = asyncio.create_task(router.submit(many(1)))
+        submit = asyncio.create_task(router.submit(many(2)))
         await until(lambda: router.waiters == 1)
+        await answer_one(bus)
+        await until(lambda: router._placer._lines[False, False].questions == 1)
         bus.away = True
         await answer_one(bus)
-        await until(lambda: bus.missed)
+        await until(lambda: bus.missed > 1)
         bus.away = False
         assert (await submit).refused_slots == ()
+    assert caplog.text.count("questions wait for the broker") == 1
 
 
 class Silent(MemoryBus):
