@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from inference_svc.assembly import kv_pages
 from inference_svc.backends.load import load_backend
 from inference_svc.backends.port import Backend
-from inference_svc.models import digest
+from inference_svc.models import digest, inspect
 from kev.config.settings import Settings
 from kev.tokens.model_files import resolve_model
 from kev.tokens.tokenizer import Tokenizer
@@ -33,11 +33,12 @@ def load_model(settings: Settings) -> LoadedModel:
     """Loads the model of section ``core``. Takes seconds; not for the event loop.
 
     Raises:
-        ModelUnusable: there is no model, it is refused, or the backend lacks what was asked for.
+        ModelUnusable: there is no model, it is refused, or it or the backend lacks what was asked for.
     """
     core = settings.core
     try:
         path = resolve_model(core.model_path)
+        inspect(path)[0].check_context(core.max_context)  # before a KV store of that size is made
         tokenizer = Tokenizer.load(path)
         backend = load_backend(
             path,

@@ -95,6 +95,15 @@ class ModelConfig:
         """Most positions one channel can hold."""
         return self.max_positions if self.window is None else min(self.max_positions, self.window)
 
+    def check_context(self, wanted: int) -> None:
+        """Refuses a ``core.max_context`` that no channel could hold: a router that counts with it would find no worker.
+
+        Raises:
+            ModelError: names the setting and what this model allows.
+        """
+        if wanted > self.max_context:
+            raise ModelError(f"core.max_context: must be at most {self.max_context} for this model, got {wanted}")
+
     @property
     def q_width(self) -> int:
         """Width of all query heads together."""

@@ -85,7 +85,8 @@ def _wish(settings: Settings, config: ModelConfig, prefix: int) -> Wish:
     from inference_svc.planning.plan import Wish
     from kev.config.settings import KvLayout
 
-    core, context = settings.core, min(settings.core.max_context, config.max_context)
+    core, context = settings.core, settings.core.max_context
+    config.check_context(context)
     if prefix >= context:
         raise ConfigError(f"--prefix: must be less than the context of {context} positions, got {prefix}")
     return Wish(

@@ -153,9 +153,11 @@ def test_the_command(tiny_dirs: dict[str, Path]) -> None:
         parts = [*sets, "--set", "core.tensor_parallel=2", "--json"]  # only the reference backend can share a model
         shared = CliRunner().invoke(app, ["plan", "--model", str(folder), "--channels", "4", *parts])
         assert json.loads(shared.stdout)["backend"] == "reference"
-        text = CliRunner().invoke(app, ["plan", "--model", str(folder), "--prefix", "20"])
-        assert "without grouped heads" in text.output
-        for bad in (["--prefix", "5000"], ["--precision", "fp16"], ["--precision", "fp8"], ["--model", "/none.gguf"]):
-            assert CliRunner().invoke(app, ["plan", "--model", str(folder), *bad]).exit_code == 2, bad
+        small = ["plan", "--model", str(folder), "--context", "512"]
+        assert "without grouped heads" in CliRunner().invoke(app, [*small, "--prefix", "20"]).output
+        for bad in (["--prefix", "512"], ["--precision", "fp16"], ["--precision", "fp8"], ["--model", "/none.gguf"]):
+            assert CliRunner().invoke(app, [*small, *bad]).exit_code == 2, bad
+        more = CliRunner().invoke(app, [*small[:-1], "513"])  # what no worker would serve is not planned for less
+        assert (more.exit_code, "core.max_context: must be at most 512" in more.output) == (2, True)
     finally:
         (folder / "tokenizer.json").unlink()
