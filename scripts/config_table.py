@@ -8,9 +8,10 @@ import inspect
 import sys
 from enum import StrEnum
 from pathlib import Path
+from types import UnionType
 from typing import Any, Literal, get_args, get_origin
 
-from annotated_types import Ge, Le
+from annotated_types import Ge, Gt, Le
 from pydantic.fields import FieldInfo
 
 from kev.config.load import SECTIONS
@@ -50,6 +51,11 @@ def allowed(field: FieldInfo) -> str:
         return "`true`, `false`"
     low = next((limit.ge for limit in field.metadata if isinstance(limit, Ge)), None)
     high = next((limit.le for limit in field.metadata if isinstance(limit, Le)), None)
+    above = next((limit.gt for limit in field.metadata if isinstance(limit, Gt)), None)
+    if above is not None:
+        return f"above {above:g}, at most {high:g}"
+    if get_origin(kind) is UnionType:
+        return "a mapping, or text"
     if low is None:
         return "text"
     return f"{low} or more" if high is None or high >= 2**31 - 1 else f"{low} to {high}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kev.domain.constraint import FORMS, mistake_in
+from kev.domain.constraint import FORMS, HOLDS, mistake_in
 from kev.domain.errors import InvalidArgument
 from kev.domain.logprobs import MOST_TOP
 from kev.domain.question import Constraint, Priority
@@ -56,11 +56,12 @@ def flag(field: str, value: object) -> bool:
     return value
 
 
-def top_p(field: str, value: object) -> float:
-    """A probability above 0."""
-    if number(field, value, 0, 1) == 0:
-        raise InvalidArgument(field, "must be above 0 and at most 1; got 0")
-    return number(field, value, 0, 1)
+def above_0(field: str, value: object, high: float) -> float:
+    """A number above 0, of at most ``high``."""
+    given: Any = value
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < given <= high:
+        raise InvalidArgument(field, f"must be a number above 0 and at most {high:g}; got {_shown(value)}")
+    return float(value)
 
 
 def stops(field: str, value: object) -> tuple[str, ...]:
@@ -72,13 +73,6 @@ def stops(field: str, value: object) -> tuple[str, ...]:
     if any(not isinstance(stop, str) or not 1 <= len(stop) <= MAX_STOP_CHARS for stop in listed):
         raise InvalidArgument(field, f"{allowed}; got {_shown(value)}")
     return tuple(string(field, stop) for stop in listed)
-
-
-def repetition(field: str, value: object) -> float:
-    """A repetition penalty."""
-    if number(field, value, 0, 2) == 0:
-        raise InvalidArgument(field, "must be above 0 and at most 2; got 0")
-    return number(field, value, 0, 2)
 
 
 def biases(field: str, value: object) -> dict[int, float]:
@@ -105,6 +99,8 @@ def constraint(field: str, value: object) -> Constraint:
     form, given = next(iter(value.items()))
     where = f"{field}.{form}"
     made = Constraint(choices=_choices(where, given)) if form == "choices" else _text_form(form, where, given)
+    if not getattr(made, form):  # as if it had not been named
+        raise InvalidArgument(where, f"must not be empty, or be left out; {HOLDS[form]}")
     if (mistake := mistake_in(made)) is not None:
         raise InvalidArgument(where, mistake.removeprefix(f"{form}: "))
     return made
@@ -136,11 +132,11 @@ CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "timeout_ms": lambda field, value: whole(field, value, 1, MAX_UINT32),
     "temperature": lambda field, value: number(field, value, 0, 2),
     "top_k": lambda field, value: whole(field, value, 0, MAX_UINT32),
-    "top_p": top_p,
+    "top_p": lambda field, value: above_0(field, value, 1),
     "seed": lambda field, value: whole(field, value, 0, MAX_UINT64),
     "stop": stops,
     "min_p": lambda field, value: number(field, value, 0, 1),
-    "repetition_penalty": repetition,
+    "repetition_penalty": lambda field, value: above_0(field, value, 2),
     "presence_penalty": lambda field, value: number(field, value, -2, 2),
     "frequency_penalty": lambda field, value: number(field, value, -2, 2),
     "logit_bias": biases,

@@ -13,6 +13,12 @@ MAX_CHOICES, MAX_CHOICE_CHARS, MAX_CHOICES_CHARS = 1_000, 1_000, 100_000
 MAX_SCHEMA_CHARS, MAX_SCHEMA_DEPTH = 50_000, 100
 MAX_REGEX_CHARS, MAX_REGEX_DEPTH = 5_000, 100
 FORMS = ("choices", "json_schema", "regex")
+HOLDS = {
+    "choices": f"it holds 1 to {MAX_CHOICES:,} strings",
+    "json_schema": "it holds a JSON object",
+    "regex": f"it holds 1 to {MAX_REGEX_CHARS:,} characters",
+}
+"""What each form holds."""
 _ONE = "set one of choices, json_schema and regex"
 _REPEAT = re.compile(r"\{(\d*),?(\d*)\}")
 _BACK = re.compile(r"\\(?:[1-9]|k[<{'])|\(\?P=")

@@ -30,10 +30,14 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     401: {"model": ErrorBody, "description": "No API key, or one that is not known"},
     404: {"model": ErrorBody, "description": "No such thing, or not the caller's"},
     408: {"model": ErrorBody, "description": "The body did not arrive in time"},
+    409: {"model": ErrorBody, "description": "The request id names another batch, or it is not served here"},
     413: {"model": ErrorBody, "description": "Too large"},
     415: {"model": ErrorBody, "description": "Not JSON"},
     422: {"model": ErrorBody, "description": "A mistake in the request; the fields are named"},
-    429: {"model": ErrorBody, "description": "No room now; Retry-After says when"},
+    429: {
+        "model": ErrorBody,
+        "description": "No room now, Retry-After says when; or as much is kept as may be (QUOTA_EXCEEDED)",
+    },
     503: {"model": ErrorBody, "description": "Not available now"},
 }
 BODY = {"required": True, "content": {"application/json": {"schema": {"$ref": "#/components/schemas/QueryBody"}}}}

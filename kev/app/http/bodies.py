@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, model_validator
 
 from kev.client.queries import batch_of
+from kev.domain.logprobs import MOST_TOP
 from kev.domain.question import MAX_QUESTIONS, Batch, Isolation, Priority, ResultMode, Strategy
 
 Whole = Annotated[int, Field(ge=0, le=2**32 - 1)]
+Count = Annotated[int, Field(ge=1, le=2**32 - 1)]
 Seed = Annotated[int, Field(ge=0, le=2**64 - 1)]
 QUESTION_ALLOWED = "must be a text, or an object with text or messages"
 MAX_KEYS = 32
@@ -72,8 +75,8 @@ class QuestionBody(Body):
     id: Annotated[str, BeforeValidator(_label, json_schema_input_type=str | int)] = Field(
         "", description="Your own label, a text or a whole number, returned with the answer as a text."
     )
-    max_tokens: Whole | None = Field(None, description="Most new tokens.")
-    timeout_ms: Whole | None = Field(None, description="From acceptance to the question's deadline.")
+    max_tokens: Count | None = Field(None, description="Most new tokens.")
+    timeout_ms: Count | None = Field(None, description="From acceptance to the question's deadline.")
     routing_key: str = Field("", description="Questions with the same key share a home channel.")
     priority: Annotated[Priority, Field(strict=False)] = Priority.NORMAL
     temperature: float = Field(0.0, description="0 is greedy; at most 2.")
@@ -88,7 +91,9 @@ class QuestionBody(Body):
     presence_penalty: float = Field(0.0, description="For tokens in the answer; -2 to 2.")
     frequency_penalty: float = Field(0.0, description="For each time that the answer holds a token; -2 to 2.")
     logit_bias: dict[str, float] = Field({}, description="Token id -> -100 to 100; at most 300.")
-    logprobs: Whole | None = Field(None, description="Return log probabilities, also of so many likeliest tokens.")
+    logprobs: Annotated[int, Field(ge=0, le=MOST_TOP)] | None = Field(
+        None, description="Return log probabilities, also of so many likeliest tokens."
+    )
     constraint: ConstraintBody | None = Field(None, description="What the answer may be.")
     context_pool: str = Field("", description="Name of a context that it reads; needs isolation loose.")
     truncate: bool = Field(False, description="Cut an over-long question instead of refusing it.")
@@ -114,12 +119,12 @@ class QueryBody(Body):
     )
     isolation: Annotated[Isolation | None, Field(strict=False)] = None
     mode: Annotated[ResultMode | None, Field(strict=False, description="The order of the results.")] = None
-    max_parallel: Annotated[int, Field(ge=1, le=2**32 - 1)] | None = None
+    max_parallel: Count | None = None
     strategy: Annotated[Strategy | None, Field(strict=False, description="How questions get their channels.")] = None
     prefix: str | None = Field(None, description="Text that stands before every question, as a system message.")
     request_id: str = Field("", description="For idempotence: the same id with the same batch runs once.")
-    max_tokens: Whole | None = Field(None, description="For questions that name none.")
-    timeout_ms: Whole | None = Field(None, description="For questions that name none.")
+    max_tokens: Count | None = Field(None, description="For questions that name none.")
+    timeout_ms: Count | None = Field(None, description="For questions that name none.")
     constraint: ConstraintBody | None = Field(None, description="For questions that name none.")
     stream: bool = Field(False, description="Server-sent events instead of whole results.")
 
@@ -131,3 +136,13 @@ class QueryBody(Body):
         """
         given = self.model_dump(exclude_unset=True, exclude={"stream", "queries"}, exclude_none=True)
         return batch_of([query.model_dump(exclude_unset=True) for query in self.queries], **given)
+
+
+INNER: Mapping[str, type[Body]] = {"queries": QuestionBody, "messages": MessageBody, "constraint": ConstraintBody}
+"""The objects inside a body, by the last key above them."""
+
+
+def keys_beside(form: type[Body], location: Sequence[str | int]) -> Iterable[str]:
+    """The keys that the object has in which the last key of ``location`` stands."""
+    above = [part for part in location[:-1] if isinstance(part, str)]
+    return (INNER[above[-1]] if above else form).model_fields

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -18,6 +18,7 @@ from kev.telemetry.logs import hidden
 log = logging.getLogger(__name__)
 MAX_PROBLEMS = 50
 """Fields that one answer names."""
+KeysBeside = Callable[[Sequence[str | int]], Iterable[str]]
 MESSAGES = {"missing": "is required", "extra_forbidden": "unknown key"}
 
 
@@ -60,13 +61,17 @@ class Refused(Exception):
         self.reason = reason
 
 
-def problems_of(error: ValidationError | RequestValidationError) -> list[FieldProblem]:
-    """The first fields that pydantic complains about. What was given is not repeated."""
+def problems_of(error: ValidationError | RequestValidationError, keys: KeysBeside | None = None) -> list[FieldProblem]:
+    """The first fields that pydantic complains about. What was given is not repeated.
+
+    Args:
+        keys: Says which keys are allowed where an unknown one was found.
+    """
     if isinstance(error, ValidationError):
         found = error.errors(include_url=False, include_context=False, include_input=False)
     else:
         found = list(error.errors())
-    return [FieldProblem(field=_path(item["loc"]), message=_text(item)) for item in found[:MAX_PROBLEMS]]
+    return [FieldProblem(field=_path(item["loc"]), message=_text(item, keys)) for item in found[:MAX_PROBLEMS]]
 
 
 def detail_of(error: BaseException) -> tuple[int, ErrorDetail]:
@@ -133,5 +138,7 @@ def _path(location: Sequence[str | int]) -> str:
     return text.removeprefix(".") or "body"
 
 
-def _text(item: Any) -> str:
+def _text(item: Any, keys: KeysBeside | None) -> str:
+    if keys is not None and item["type"] == "extra_forbidden":
+        return f"{MESSAGES['extra_forbidden']}; allowed: {', '.join(keys(item['loc']))}"
     return MESSAGES.get(item["type"]) or str(item["msg"]).removeprefix("Value error, ")

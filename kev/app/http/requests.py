@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
@@ -11,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive
 
 from kev.app.backend import Backend
-from kev.app.http.bodies import Body, QueryBody
+from kev.app.http.bodies import Body, QueryBody, keys_beside
 from kev.app.http.errors import BadBody, Refused, problems_of
 from kev.domain.question import Batch
 
@@ -64,7 +65,7 @@ async def read_body(request: Request, form: type[B], most: int = MAX_BODY_BYTES,
     try:
         return await asyncio.to_thread(form.model_validate_json, body)
     except ValidationError as error:
-        raise BadBody(problems_of(error)) from None
+        raise BadBody(problems_of(error, partial(keys_beside, form))) from None
 
 
 async def _read(request: Request, most: int) -> bytes:

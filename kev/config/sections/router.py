@@ -58,7 +58,9 @@ class RouterSettings(Section):
     max_waiters: Count = 1000
     """Most submits held under ``wait``; the next one is refused."""
     normalize: Literal["off", "light", "full"] = "light"
-    """How far a question is cleaned of fillers and repeated punctuation."""
+    """How far a question is cleaned before the model reads it. ``off``: it becomes valid text (NFC, no control
+    characters, no zero-width spaces). ``light``: also no white space at its ends, and of repeated punctuation
+    behind a word one mark, outside of code. ``full``: also no greetings and hesitations at its front."""
     default_max_tokens: Count = 256
     """Most new tokens, where a question names none."""
     max_timeout_ms: Milliseconds = 600_000

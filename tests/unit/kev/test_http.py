@@ -222,6 +222,32 @@ async def test_a_malformed_body_is_a_422_that_names_the_field(http: httpx.AsyncC
     assert len(error["fields"]) == 1
 
 
+@pytest.mark.parametrize(
+    ("body", "field", "told"),
+    [
+        ({"queries": ["a"], "max_tokens": -1}, "max_tokens", "greater than or equal to 1"),
+        ({"queries": [{"text": "a", "max_tokens": 0}]}, "queries[0].max_tokens", "greater than or equal to 1"),
+        ({"queries": [{"text": "a", "timeout_ms": 0}]}, "queries[0].timeout_ms", "greater than or equal to 1"),
+        ({"queries": [{"text": "a", "logprobs": 21}]}, "queries[0].logprobs", "less than or equal to 20"),
+        ({"queries": [{"text": "a", "top_p": -1}]}, "queries[0].top_p", "above 0 and at most 1"),
+        ({"queries": ["a"], "max_token": 1}, "max_token", "unknown key; allowed: queries, isolation, mode"),
+        ({"queries": [{"text": "a", "max_token": 1}]}, "queries[0].max_token", "unknown key; allowed: text, messages"),
+        (
+            {"queries": [{"messages": [{"role": "user", "content": "a", "name": "b"}]}]},
+            "queries[0].messages[0].name",
+            "unknown key; allowed: role, content",
+        ),
+        ({"queries": ["a"], "constraint": {"choice": 1}}, "constraint.choice", "allowed: choices, json_schema, regex"),
+        ({"queries": ["a"], "constraint": {"choices": []}}, "constraint.choices", "1 to 1,000 strings"),
+    ],
+)
+async def test_a_422_says_what_is_allowed(http: httpx.AsyncClient, body: dict[str, Any], field: str, told: str) -> None:
+    reply = await http.post("/v1/query", json=body)
+    (problem,) = reply.json()["error"]["fields"]
+    assert (reply.status_code, problem["field"]) == (422, field)
+    assert told in problem["message"]
+
+
 async def test_null_is_as_if_the_key_was_not_there(http: httpx.AsyncClient) -> None:
     plain = {"text": "One.", "max_tokens": 3}
     nulls = dict.fromkeys(set(QuestionBody.model_fields) - set(plain)) | plain
