@@ -148,9 +148,9 @@ class Shelf:
         for one in link.chain():
             one.used = self._tick
 
-    def evict(self, keep: Link | None) -> bool:
-        """Drops the idle link that was used least recently, never one of ``keep``'s chain; False if there is none."""
-        kept = set(map(id, keep.chain())) if keep else set()
+    def evict(self, *keep: Link | None) -> bool:
+        """Drops the idle link that was used least recently, never one of ``keep``'s chains; False if there is none."""
+        kept = {id(one) for link in keep if link is not None for one in link.chain()}
         idle = [link for link in self._links.values() if link.idle and id(link) not in kept]
         if not idle:
             return False

@@ -129,7 +129,8 @@ class Memory:
         wishes = self._wishes(run)
         done, source = self._deepest(wishes)
         kept, conversation = self._conversation(run)
-        if kept > done and self._make_room(self._own(run, kept), conversation):
+        # Not at the price of what is read without it: that would be gone if there is no room even then.
+        if kept > done and self._make_room(self._own(run, kept), conversation, source):
             return self._attach(run, conversation, kept, wishes)
         following = next((wish for wish in wishes if wish.end > done), None)
         if following is not None and not run.job.alone:
@@ -149,8 +150,8 @@ class Memory:
         """
         self._stop_waiting(run)
         source = run.source if isinstance(run.source, Link) else None
-        if run.job.keep and not faulty:
-            self._keep(run, source)
+        if run.job.keep and not faulty and not (source is not None and source.retired):
+            self._keep(run, source)  # not where its beginning is suspected: that would be read again
         freed = self._allocator.release(run.job.channel)
         written = set(run.table[: run.written_pages].tolist())
         if run.job.scrub or faulty:
@@ -307,10 +308,10 @@ class Memory:
             self._lookups[Kind.CONVERSATION, "hit" if found else "miss"] += 1
 
     # -- room ------------------------------------------------------------------------
-    def _make_room(self, need: int, keep: Link | None) -> bool:
+    def _make_room(self, need: int, *keep: Link | None) -> bool:
         """Whether ``need`` pages are free, after dropping idle links if that helps."""
         while self._allocator.available < need:
-            if not self._shelf.evict(keep):
+            if not self._shelf.evict(*keep):
                 return False
         return True
 

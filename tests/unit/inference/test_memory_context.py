@@ -274,3 +274,53 @@ def test_a_pool_stands_between_system_prompt_and_the_rest() -> None:
     pool = np.array([90, 91], np.int32)
     assert full_prompt(_question(Isolation.LOOSE, pool=2), pool).tolist() == [0, 1, 2, 90, 91, 3, 4, 5, 6, 7, 8, 9]
     assert full_prompt(_question(Isolation.LOOSE), None).tolist() == list(range(10))
+
+
+@pytest.mark.parametrize("layout", [{}, {"copies": True}])
+def test_a_conversation_that_finds_no_room_does_not_take_the_system_prompt_with_it(layout: dict[str, Any]) -> None:
+    """Making room for its conversation drops the idle system prompt, on which that conversation does not stand; what
+    was dropped must not be read when there is room without the conversation."""
+    system = text(1, 32)
+    first = Ask((*system, *text(2, 30)), (32, 0, 0), "loose", max_tokens=3, alone=True)  # computes all of it itself
+    other = Ask((*system, *text(3, 5)), (32, 0, 0), "strict", max_tokens=1)
+    answers(world := world_of(pages=60, **layout), [first])
+    begun = (*first.prompt, *naive_answer(first, 0, logits_of, CONTEXT))
+    answers(world, [other])
+    assert world.memory.prefix_pages == 4 + 2
+    left = 13 if layout else 9
+    fills_up = Ask(text(4, 16 * (world.memory.available - left) - 8), max_tokens=9)
+    follows = Ask((*begun, *text(5, 16 * 16 - 8 - len(begun))), (32, 0, 0), "loose", max_tokens=9, at=world.number + 1)
+    answers(world, [fills_up, follows])
+
+
+def test_two_that_wait_for_context_do_not_drop_each_others_for_ever() -> None:
+    """The first one's conversation would need more room than there is while the other one's pool is computed. Trying
+    for it must not cost the first one its own pool: else both compute theirs again and again."""
+    clock = HandClock()
+    desk, memory = make_desk(FakeBackend(pages=11), rows=1, clock=clock, prefixes=9, copies=True, unified=True)
+    world = World(desk, memory, clock, copies=True, rows=1, seats_in_pack=8)
+    begin = Ask(text(1, 48), (0, 0, 0), "loose", "b", max_tokens=1)
+    world.run([begin])
+    assert memory.prefix_pages == 3
+    asks = [
+        Ask((*text(3, 15), *text(4, 20)), (0, 15, 0), "loose", "a", max_tokens=4, priority=2),
+        Ask((*begin.prompt, *text(2, 20)), (0, 16, 0), "loose", "b", max_tokens=4, at=world.number + 1),
+    ]
+    ends = world.run(asks, most=400)
+    for number, ask in enumerate(asks):
+        compare(ends[number], world.texts[1 + number], naive_answer(ask, 1 + number, logits_of, 128))
+
+
+def test_what_stands_on_faulty_context_is_not_kept_either() -> None:
+    """Two read the same system prompt; one of them meets a fault. What the other one leaves holds those pages."""
+    world = world_of()
+    backend = world.desk._backend
+    system = text(1, 32)
+    bad = next(token for token in range(8, 48) if token not in (*system, *text(2, 30)))
+    backend.poison = frozenset({bad})  # type: ignore[attr-defined]
+    fine = Ask((*system, *text(2, 30)), (32, 0, 0), "loose", max_tokens=6)
+    faulty = Ask((*system, bad), (32, 0, 0), "strict", max_tokens=1)
+    ends = world.run([fine, faulty])
+    assert (ends[0].reused, ends[1].reason) == (32, "non_finite")
+    assert world.memory.prefix_pages == 0
+    assert world.memory.available == 600
