@@ -205,11 +205,20 @@ class Memory:
     def _fit(self, wishes: list[_Wish], run: Run) -> bool:
         """Whether links and run have room side by side in an empty store."""
         links, below = 0, 0
-        for wish in wishes:
-            links += pages_for(wish.end) - below
-            below = 0 if self._limits.copies else wish.end // PAGE_SIZE
+        for end in self._ends(wishes):
+            links += pages_for(end) - below
+            below = 0 if self._limits.copies else end // PAGE_SIZE
         cap = self._limits.context_pages or self._pages
         return links <= cap and links + self._own(run, wishes[-1].end) <= self._pages
+
+    def _ends(self, wishes: list[_Wish]) -> list[int]:
+        """Where the links of a chain end, ascending. One that is stored stands on what its opener declared, which may
+        be cut in other places."""
+        ends: list[int] = []
+        for wish in wishes:
+            link = self._shelf.find(wish.key)
+            ends = [*ends, wish.end] if link is None else [one.end for one in link.chain()][::-1]
+        return ends
 
     def _deepest(self, wishes: list[_Wish]) -> tuple[int, Link | None]:
         """The longest declared link that is ready."""

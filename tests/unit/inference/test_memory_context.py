@@ -324,3 +324,15 @@ def test_what_stands_on_faulty_context_is_not_kept_either() -> None:
     assert (ends[0].reused, ends[1].reason) == (32, "non_finite")
     assert world.memory.prefix_pages == 0
     assert world.memory.available == 600
+
+
+@pytest.mark.parametrize("layout", [{}, {"copies": True}])
+def test_context_that_was_cut_otherwise_leaves_room_for_its_reader(layout: dict[str, Any]) -> None:
+    """The same text up to position 64, declared in two parts by one and in one by the other: two parts take a page
+    more, for which the other one would wait for ever, and hold up all behind it."""
+    begin = text(1, 64)
+    parted = Ask((*begin, *text(2, 5)), (0, 15, 49), "loose", max_tokens=1)
+    whole = Ask((*begin, *text(3, 40)), (0, 0, 64), "shared", max_tokens=5)
+    world = world_of(pages=11 if layout else 7, **layout)
+    answers(world, [parted])
+    answers(world, [whole])
