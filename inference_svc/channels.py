@@ -139,6 +139,7 @@ class Run:
         reused: Leading prompt tokens that were not computed for this run alone.
         source: The stored beginning that it reads; the memory's own record of it.
         awaited: The one that it waits for.
+        opened: Those that were opened for it.
         digests: Of its prompt's full pages, where they were asked for.
     """
 
@@ -156,6 +157,7 @@ class Run:
         self.reused = 0
         self.source: object | None = None
         self.awaited: object | None = None
+        self.opened: list[object] = []
         self.digests: tuple[bytes, ...] | None = None
         self._tokens = np.zeros(limit, dtype=np.int32)
         self._tokens[: self.length] = job.prompt

@@ -35,7 +35,6 @@ class Link:
         fill: The run that computes it; None for pages that a finished run left.
         readers: Runs and links that stand on it.
         waiting: Channels of runs that wait until it is computed.
-        opener: Channel of the run it was opened for, until that run has read it.
         used: When it was last read, in admissions.
         retired: Out of use: nobody may begin to read it.
     """
@@ -49,7 +48,6 @@ class Link:
     fill: Run | None = None
     readers: int = 0
     waiting: set[int] = field(default_factory=set)
-    opener: int | None = None
     used: int = 0
     retired: bool = False
 

@@ -292,7 +292,8 @@ class Memory:
         fill.done = source.end if source else 0
         fill.table = self._table_on(fill.job.channel, source, fill.done, need)
         fill.parked = False
-        link = Link(fill.job.channel, wish.kind, wish.key, tokens, fill.table, source, fill, opener=run.job.channel)
+        link = Link(fill.job.channel, wish.kind, wish.key, tokens, fill.table, source, fill)
+        run.opened.append(link)
         self._shelf.add(link)
         return link
 
@@ -302,7 +303,6 @@ class Memory:
         if isinstance(link, Link):
             run.awaited = None
             link.waiting.discard(run.job.channel)
-            link.opener = None if link.opener == run.job.channel else link.opener
             if not link.waiting and not link.ready and not link.retired and self._shelf.find(link.key) is link:
                 self._shelf.drop(link)
 
@@ -310,7 +310,7 @@ class Memory:
         """Hits and misses of a run that starts. Whoever had a link computed has missed it."""
         for wish in wishes:
             link = self._shelf.find(wish.key)
-            mine = link is not None and link.opener == run.job.channel
+            mine = link is not None and link in run.opened
             self._lookups[wish.kind, "hit" if wish.end <= done and not mine else "miss"] += 1
         if run.job.keep:
             found = source is not None and source.kind is Kind.CONVERSATION

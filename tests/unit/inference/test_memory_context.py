@@ -336,3 +336,12 @@ def test_context_that_was_cut_otherwise_leaves_room_for_its_reader(layout: dict[
     world = world_of(pages=11 if layout else 7, **layout)
     answers(world, [parted])
     answers(world, [whole])
+
+
+def test_whoever_has_a_whole_chain_computed_has_missed_all_of_it() -> None:
+    world = world_of()
+    ask = Ask((*text(1, 96), 9), (32, 32, 32), "shared", max_tokens=2)
+    answers(world, [ask])
+    assert world.lookups == {(Kind.SYSTEM, "miss"): 1, (Kind.BATCH, "miss"): 1}
+    answers(world, [ask])
+    assert world.lookups == {(kind, result): 1 for kind in (Kind.SYSTEM, Kind.BATCH) for result in ("miss", "hit")}
