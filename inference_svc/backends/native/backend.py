@@ -181,14 +181,22 @@ class _Results:
         self._held: list[Float32Array] = []
 
     def take(self, rows: int) -> Float32Array:
-        for whole in self._held:
-            # This list, the loop's name and getrefcount's own argument.
-            if len(whole) >= rows and sys.getrefcount(whole) == 3:
+        for whole, count in zip(self._held, _counts(self._held), strict=True):
+            if len(whole) >= rows and count == _HELD_HERE_ONLY:
                 return whole[:rows]
         fresh = np.empty((rows, self._vocab), np.float32)
         self._held = [whole for whole in self._held if len(whole) > rows][-3:]
         self._held.append(fresh)
         return fresh[:]
+
+
+def _counts(held: list[Float32Array]) -> list[int]:
+    """How many references there are to each."""
+    return [sys.getrefcount(whole) for whole in held]
+
+
+_HELD_HERE_ONLY = _counts([np.empty(0, np.float32)])[0]
+"""The count of an array that nobody else holds: Python versions differ in what they count."""
 
 
 def _processors() -> int:

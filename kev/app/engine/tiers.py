@@ -156,8 +156,8 @@ class Tiers:
         return view
 
     async def healthy(self) -> bool:
-        """Whether the worker serves and the model advances."""
-        return self._kept.healthy
+        """Whether the worker serves, the model advances, and the router has a channel to send to."""
+        return self._kept.healthy and self.router.ready
 
     def _own(self, batch: Batch) -> Batch:
         return msgspec.structs.replace(batch, tenant=self.tenant)

@@ -14,6 +14,7 @@ from starlette.types import Receive
 from kev.app.backend import Backend
 from kev.app.http.bodies import Body, QueryBody, keys_beside
 from kev.app.http.errors import BadBody, Refused, problems_of
+from kev.app.http.surrogates import whole_characters
 from kev.domain.question import Batch
 
 T = TypeVar("T")
@@ -63,7 +64,7 @@ async def read_body(request: Request, form: type[B], most: int = MAX_BODY_BYTES,
     except TimeoutError:
         raise Refused(408, "TIMEOUT", f"the body did not arrive within {timeout_s:g} s") from None
     try:
-        return await asyncio.to_thread(form.model_validate_json, body)
+        return await asyncio.to_thread(lambda: form.model_validate_json(whole_characters(body)))
     except ValidationError as error:
         raise BadBody(problems_of(error, partial(keys_beside, form))) from None
 
