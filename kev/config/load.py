@@ -9,12 +9,12 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from kev.config.sections.base import Section
 from kev.config.settings import Settings
@@ -106,11 +106,30 @@ def _hint(key: str) -> str:
     return f"unknown key; did you mean {' or '.join(close)}?" if close else ""
 
 
+def _message(kind: str, text: str, location: Sequence[int | str]) -> str:
+    if kind == "missing":
+        return "is required"
+    if kind == "extra_forbidden":
+        return f"unknown key; allowed: {', '.join(_form_at(location[:-1]).model_fields)}"
+    return text.removeprefix("Value error, ")
+
+
+def _form_at(location: Sequence[int | str]) -> type[Section]:
+    """What kind of object stands at a place of the file."""
+    form: type[BaseModel] = Settings
+    for name in (str(part) for part in location if not isinstance(part, int)):
+        kind = form.model_fields[name].annotation
+        form = next(one for one in (kind, *get_args(kind)) if isinstance(one, type) and issubclass(one, Section))
+    assert issubclass(form, Section)
+    return form
+
+
 def _lines(error: ValidationError) -> Iterator[str]:
     for problem in error.errors(include_url=False, include_context=False):
         path = ".".join(str(part) for part in problem["loc"])
-        message = problem["msg"].removeprefix("Value error, ")
+        message = _message(problem["type"], problem["msg"], problem["loc"])
         given = problem.get("input")
         secret = path in ("bus.password", "bus.url") or path.startswith("auth.")
-        got = f", got {given!r}" if isinstance(given, str | int | float | bool) and not secret else ""
+        shows = isinstance(given, str | int | float | bool) and not secret and problem["type"] != "extra_forbidden"
+        got = f", got {given!r}" if shows else ""
         yield f"{path}: {message}{got}" if path else message

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import re
+from enum import Enum
+from typing import Annotated, Any, Literal, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
@@ -21,6 +23,18 @@ def _address(text: str) -> str:
 Address = Annotated[str, AfterValidator(_address)]
 
 
+def formed(pattern: str, allowed: str) -> AfterValidator:
+    """For text of a form: what has another one is refused with ``allowed``, which people can read."""
+    whole = re.compile(pattern)
+
+    def checked(text: str) -> str:
+        if whole.fullmatch(text) is None:
+            raise ValueError(allowed)
+        return text
+
+    return AfterValidator(checked)
+
+
 class Section(BaseModel):
     """Base of all sections: frozen, and strict about keys."""
 
@@ -30,6 +44,8 @@ class Section(BaseModel):
     @classmethod
     def _no_flag_for_a_number(cls, given: Any, info: ValidationInfo) -> Any:
         """``true`` is a 1 to Python, but hardly ever to who wrote it."""
-        if isinstance(given, bool) and cls.model_fields[info.field_name or ""].annotation is not bool:
+        kind = cls.model_fields[info.field_name or ""].annotation
+        named = get_origin(kind) is Literal or (isinstance(kind, type) and issubclass(kind, Enum))
+        if isinstance(given, bool) and kind is not bool and not named:  # that error would name what is allowed
             raise ValueError("must not be true or false")
         return given

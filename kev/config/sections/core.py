@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from kev.config.sections.base import Section
+from kev.config.sections.base import Section, formed
 
 
 class Precision(StrEnum):
@@ -34,7 +34,7 @@ class CoreSettings(Section):
     """Most positions of one channel, prompt and answer together."""
     backend: Literal["auto", "reference", "native"] = "auto"
     """``native`` where it can be built (CPU), else ``reference``."""
-    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
+    device: Annotated[str, formed(r"cpu|cuda(:\d+)?", "must be cpu, cuda or cuda:N")] = "cpu"
     """``cpu``, ``cuda`` or ``cuda:N``."""
     tensor_parallel: Annotated[int, Field(ge=1, le=64)] = 1
     """Processes that share one worker's model, heads divided among them; 1 keeps it whole."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field
+from kev.config.sections.base import Section, formed
 
-from kev.config.sections.base import Section
+DEVICES_ALLOWED = "must be auto, or cpu and cuda:N with commas between them"
 
 
 class Mode(StrEnum):
@@ -23,5 +23,5 @@ class DeploySettings(Section):
 
     mode: Mode = Mode.SINGLE
     """``single``: one process; ``multi_gpu``: local processes; ``distributed``: services over NATS."""
-    devices: Annotated[str, Field(pattern=r"^(auto|(cpu|cuda:\d+)(,(cpu|cuda:\d+))*)$")] = "auto"
+    devices: Annotated[str, formed(r"auto|(cpu|cuda:\d+)(,(cpu|cuda:\d+))*", DEVICES_ALLOWED)] = "auto"
     """Under ``multi_gpu`` a worker for each: ``cuda:0,cuda:1``, or ``cpu,cpu``; ``auto`` takes all GPUs."""

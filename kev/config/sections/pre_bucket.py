@@ -8,7 +8,9 @@ from typing import Annotated
 import regex
 from pydantic import AfterValidator, Field, model_validator
 
-from kev.config.sections.base import Section
+from kev.config.sections.base import Section, formed
+
+NAME_ALLOWED = "must be 1 to 32 of a-z, 0-9, - and _, and begin with a letter or a number"
 
 
 def _regular(text: str) -> str:
@@ -26,7 +28,7 @@ class PreBucket(Section):
     holds one of the keywords, or in which the pattern is found.
     """
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
+    name: Annotated[str, formed(r"[a-z0-9][a-z0-9_-]{0,31}", NAME_ALLOWED)]
     keywords: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=100)], ...], Field(max_length=200)] = ()
     pattern: Annotated[str, Field(max_length=1000), AfterValidator(_regular)] = ""
     share: Annotated[float, Field(gt=0.0, lt=1.0)]

@@ -110,7 +110,19 @@ def test_an_unknown_flag_is_refused() -> None:
         ("router: {strategy: length_aware}", "router: strategy length_aware needs long_channels of at least 1"),
         ("inference: {worker_id: Über}", "inference: worker_id must be lower case letters"),
         ("inference: {worker_id: overflow}", "inference: worker_id must be lower case letters"),
-        ("core: {device: tpu}", "core.device: String should match pattern"),
+        ("router: {normalize: true}", "router.normalize: Input should be 'off', 'light' or 'full', got True"),
+        ("router: {strategy: true}", "router.strategy: Input should be '"),
+        ("router: {pre_buckets: [{name: a}]}", "router.pre_buckets.0.share: is required"),
+        (
+            "router: {pre_buckets: [{name: a, keyword: x, share: 0.1}]}",
+            "router.pre_buckets.0.keyword: unknown key; allowed: name, keywords, pattern, share",
+        ),
+        (
+            "router: {pre_buckets: [{name: A, pattern: x, share: 0.1}]}",
+            "router.pre_buckets.0.name: must be 1 to 32 of a-z, 0-9, - and _, and begin with a letter or a number",
+        ),
+        ("deploy: {devices: gpu0}", "deploy.devices: must be auto, or cpu and cuda:N with commas between them"),
+        ("core: {device: tpu}", "core.device: must be cpu, cuda or cuda:N, got 'tpu'"),
         (
             "bus: {result_ttl_ms: 5000}",
             "bus.result_ttl_ms must be more than 2 x (the longest timeout",
