@@ -12,8 +12,8 @@ from aggregator_svc.deadlines import next_due_ms, overdue
 from aggregator_svc.fanout import Reader
 from aggregator_svc.timing import Timing
 from kev.bus.messages import Delta
-from kev.bus.port import NOT_NOW, Bus
-from kev.domain.errors import BusUnavailable, NotFound
+from kev.bus.port import Bus
+from kev.domain.errors import BusUnavailable, NotFound, Overloaded
 from kev.domain.outcome import Outcome
 
 log = logging.getLogger(__name__)
@@ -47,6 +47,7 @@ class Follower:
         self._wake = asyncio.Event()
         self._text_wanted = asyncio.Event()
         self._read_at = 0.0
+        self._full_at, self._full_since = -REREAD_S, 0.0
         self._text: RequestText | None = None
         self.users = 0
         self.task: asyncio.Task[None]
@@ -151,7 +152,7 @@ class Follower:
                 await self._wait()
                 await self._read()
                 answered_at = loop.time()
-            except NOT_NOW:
+            except BusUnavailable:
                 metrics.READ_ERRORS.inc()
                 if loop.time() - answered_at > BUS_PATIENCE_S:
                     raise
@@ -165,7 +166,7 @@ class Follower:
         reread = self._read_at + REREAD_S - asyncio.get_running_loop().time()
         until_due = (due_ms - self._clock()) / 1000 if due_ms is not None else REREAD_S
         try:
-            async with asyncio.timeout(max(0.0, min(reread, until_due))):
+            async with asyncio.timeout(max(0.0, self._pause_s(), min(reread, until_due))):
                 await self._wake.wait()
         except TimeoutError:
             pass
@@ -194,9 +195,28 @@ class Follower:
         if self.text.has_gap:
             self._text_wanted.set()
 
+    def _pause_s(self) -> float:
+        """How long placeholders are still held back, because the broker had no room for the last one."""
+        return self._full_at + REREAD_S - asyncio.get_running_loop().time()
+
     async def _settle_overdue(self) -> None:
+        """Placeholders for slots whose time is over. A broker without room takes none; what it has can be read.
+
+        Raises:
+            Overloaded: it had no room for too long.
+        """
+        if self._pause_s() > 0:
+            return
         for placeholder in overdue(self.text.manifest, self.text.open_slots, self._clock()):
-            stored = await self._bus.settle(placeholder)
+            try:
+                stored = await self._bus.settle(placeholder)
+            except Overloaded:
+                self._full_at = asyncio.get_running_loop().time()
+                self._full_since = self._full_since or self._full_at
+                if self._full_at - self._full_since > BUS_PATIENCE_S:
+                    raise
+                return
+            self._full_since = 0.0
             metrics.PLACEHOLDERS.inc(stored == placeholder)
             self._settled(stored)
 

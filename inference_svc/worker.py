@@ -108,7 +108,7 @@ class Worker:
 
         Raises:
             NotServed: the self-test failed and no weaker level is allowed.
-            BusUnavailable: the broker does not answer.
+            BusUnavailable, Overloaded: the broker does not answer, or has no room.
         """
         self._loop = asyncio.get_running_loop()
         self.core.start()

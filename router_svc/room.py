@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from kev.bus.port import Bus
 from kev.config.settings import OverflowPolicy, Settings
-from kev.domain.errors import Overloaded
+from kev.domain.errors import BusUnavailable, Overloaded
 from kev.domain.outcome import Status
 from kev.domain.question import Batch, Priority
 from router_svc import metrics, records
@@ -18,6 +19,7 @@ from router_svc.settling import Settling
 from router_svc.tasks import to_the_end
 from router_svc.watch import Watch
 
+log = logging.getLogger(__name__)
 OVERLOADED = "overloaded"
 
 
@@ -64,7 +66,7 @@ class Room:
 
         Raises:
             Overloaded: no room, or too many wait already; nothing was kept.
-            BusUnavailable: the broker does not answer.
+            BusUnavailable: the broker does not answer, or has no room for the outcomes of refused slots.
         """
         filling = request.filling
         filling.drop_expired(self._clock())
@@ -78,7 +80,7 @@ class Room:
         finally:
             if filling.placed:
                 request.tell()  # also to a caller who leaves now: there is something to cancel
-        await to_the_end(self._looked(request))
+        await to_the_end(self._stand(request))
 
     async def _overflow(self, request: Request) -> None:
         if self._policy is not OverflowPolicy.WAIT:
@@ -87,18 +89,32 @@ class Room:
         await self._placer.patiently(request.filling, lambda: to_the_end(self._looked(request)))
 
     async def _looked(self, request: Request) -> None:
-        """From here on the request stands: readers may come, and refused slots get their outcomes."""
+        """One look for room of several: what cannot be written down now is, after the next one."""
+        try:
+            await self._stand(request)
+        except BusUnavailable as error:
+            log.debug("refused slots wait for the broker: %s", error)
+
+    async def _stand(self, request: Request) -> None:
+        """From here on the request stands: readers may come, and refused slots get their outcomes.
+
+        Raises:
+            BusUnavailable: not all have one; the same submit again repairs that.
+        """
         late = Refusal(OVERLOADED, "no channel had room before the question's deadline")
         for question in request.filling.late:
             request.refusals[question.slot] = late
         request.filling.late.clear()
         request.tell()
-        refusals, request.refusals = request.refusals, {}
-        now_ms = self._clock()
+        refusals, expired, now_ms = request.refusals, request.filling.expired, self._clock()
         outcomes = [records.refused(request.manifest, slot, why, now_ms=now_ms) for slot, why in refusals.items()]
-        expired, request.filling.expired = request.filling.expired, []
         outcomes += [records.timed_out(request.manifest, question.slot, now_ms=now_ms) for question in expired]
-        for stored in await self._settling.settle(outcomes):
+        try:
+            settled = await self._settling.settle(outcomes)
+        except Overloaded as error:  # which would say that nothing was kept
+            raise BusUnavailable(f"refused slots could not be written down: {error}") from None
+        request.refusals, request.filling.expired = {}, []
+        for stored in settled:
             if stored.status is Status.REFUSED:
                 request.refused.add(stored.slot)
                 metrics.REFUSED.labels(stored.reason).inc()

@@ -55,7 +55,7 @@ class NatsBus:
         self._link = link
         self._names = names
         self._submit = Submit(link, names, settings)
-        self._results = Results(link, names, settings.result_ttl_s)
+        self._results = Results(link, names, settings.result_ttl_s, stats)
         self._streaming = Streaming(link, names, settings, stats)
         self._dead = Dead(link, names)
         self._pools = Pools(link, names, stats)

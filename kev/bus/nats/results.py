@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
+from kev.bus.feed import BusStats
 from kev.bus.messages import Manifest, RequestRecord, SlotPlan, decode, encode
 from kev.bus.nats.claims import Claims, Copy
 from kev.bus.nats.link import Link
@@ -22,6 +23,7 @@ from kev.domain.outcome import Audit, FinishReason, Outcome, Status, text_digest
 log = logging.getLogger(__name__)
 _IF_NONE = {"Nats-Expected-Last-Subject-Sequence": "0"}
 _TRIES = 4
+_MOST_TOLD = 1_000
 _PAUSE_S = 0.05
 _MOST_SUBJECTS = 1000
 _FEW = 3
@@ -31,11 +33,13 @@ _FEW = 3
 class Results:
     """The stream of manifests and outcomes."""
 
-    def __init__(self, link: Link, names: Names, ttl_s: float) -> None:
+    def __init__(self, link: Link, names: Names, ttl_s: float, stats: BusStats) -> None:
         self._claims = Claims(link, names, ttl_s)
         self._link = link
         self._names = names
         self._stream = names.result_stream
+        self._stats = stats
+        self._told: dict[tuple[str, int], None] = {}  # records that cannot be read are read again and again
         # What a worker has taken, and what ends in one forward, is mostly of one request.
         self._manifests: Together[str, str, bool] = Together(lambda subject, _: self._exists(subject))
         self._outcomes: Together[str, int, Mapping[int, bytes]] = Together(self._some_outcomes)
@@ -92,7 +96,7 @@ class Results:
         for plan in stored[1].slots:
             sequence, data = records.get(self._names.outcome(rid, plan.slot), (0, b""))
             if sequence > born:
-                outcomes[plan.slot] = _outcome_in(data) or _unreadable(stored[1], plan)
+                outcomes[plan.slot] = self._outcome_in(rid, plan.slot, data) or _unreadable(stored[1], plan)
         return RequestRecord(stored[1].manifest(), outcomes)
 
     # -- writing -------------------------------------------------------------------
@@ -125,12 +129,25 @@ class Results:
     # -- reading -------------------------------------------------------------------
     async def _read_in(self, rid: str, slot: int, data: bytes) -> Outcome | None:
         """A slot's stored outcome; None if it cannot be read, and the request is gone."""
-        if (outcome := _outcome_in(data)) is not None:
+        if (outcome := self._outcome_in(rid, slot, data)) is not None:
             return outcome
         found = await self._claims.read(rid)
         if found is None:
             return None
         return next((_unreadable(found[1], plan) for plan in found[1].slots if plan.slot == slot), None)
+
+    def _outcome_in(self, rid: str, slot: int, data: bytes) -> Outcome | None:
+        """The outcome in a slot's record; None if it holds none, which is told and counted once."""
+        try:
+            return decode(data, Outcome)
+        except (msgspec.MsgspecError, ValueError) as error:
+            if (rid, slot) not in self._told:
+                self._told[rid, slot] = None
+                if len(self._told) > _MOST_TOLD:
+                    del self._told[next(iter(self._told))]
+                self._stats.undecodable += 1
+                log.error("undecodable outcome on %s: %s", self._names.outcome(rid, slot), error)
+            return None
 
     async def _some_outcomes(self, rid: str, slots: Sequence[int]) -> Mapping[int, bytes]:
         """Outcomes of these slots, by the leader; not decoded, so that a bad one hurts nobody else. Of many slots most
@@ -164,15 +181,6 @@ class Results:
             part = slots[start : start + _MOST_SUBJECTS]
             records |= await last_of_many(self._link, self._stream, part) or {}
         return records
-
-
-def _outcome_in(data: bytes) -> Outcome | None:
-    """The outcome in a record; None if it holds none."""
-    try:
-        return decode(data, Outcome)
-    except (msgspec.MsgspecError, ValueError) as error:
-        log.error("undecodable outcome: %s", error)
-        return None
 
 
 def _unreadable(manifest: Manifest, plan: SlotPlan) -> Outcome:

@@ -11,7 +11,7 @@ from memory_desk import RID, Desk, until
 from aggregator_svc import fanout
 from kev.bus.messages import Piece
 from kev.domain.errors import InvalidArgument, NotFound, Overloaded
-from kev.domain.outcome import Outcome
+from kev.domain.outcome import Outcome, Status
 from kev.domain.result import Frame, ResumePoint
 
 
@@ -147,6 +147,32 @@ async def test_a_stream_waits_for_room_to_time_slots_out(desk: Desk, monkeypatch
     frame = await first
     assert frame.result is not None
     assert frame.result.status == "timed_out"
+
+
+async def test_what_is_stored_is_read_while_there_is_no_room_for_placeholders(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aggregator_svc.follow.REREAD_S", 0.05)
+    await desk.open(2, timeout_ms=1000)
+    frames, first = await desk.reading()
+    settle, refused = desk.bus.settle, asyncio.Event()
+
+    async def full(outcome: Outcome) -> Outcome:
+        if outcome.status is Status.ANSWERED:
+            return await settle(outcome)
+        refused.set()
+        raise Overloaded("the disk is full")
+
+    monkeypatch.setattr(desk.bus, "settle", full)
+    desk.clock.now += 3001
+    await refused.wait()
+    await desk.end(1, "in time")
+    frame = await first
+    assert (frame.slot, frame.text) == (1, "in time")
+    monkeypatch.setattr(desk.bus, "settle", settle)
+    last = await anext(frames)
+    assert last.result is not None
+    assert (last.slot, last.result.status) == (0, "timed_out")
 
 
 async def test_a_reader_that_leaves_in_time_gets_pending_frames(desk: Desk) -> None:

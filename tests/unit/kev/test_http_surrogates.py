@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kev.app.http.surrogates import whole_characters
+from kev.app.http.surrogates import MOST, whole_characters
 
 ANY = st.text(st.one_of(st.characters(), st.integers(0xD7F0, 0xE00F).map(chr), st.sampled_from('\\"u')))
 
@@ -29,3 +29,8 @@ def test_a_half_becomes_one_unknown_character_and_nothing_else_changes(text: str
 )
 def test_what_is_whole_stays_as_it_is(body: bytes) -> None:
     assert whole_characters(body) == body
+
+
+def test_a_body_of_nothing_else_is_read_to_a_bound() -> None:
+    body = rb"\ud83d" * (MOST + 3)
+    assert whole_characters(body) == rb"\ufffd" * MOST + rb"\ud83d" * 3

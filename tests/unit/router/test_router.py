@@ -439,6 +439,47 @@ async def test_who_waits_for_room_also_waits_for_the_broker(
     assert caplog.text.count("questions wait for the broker") == 1
 
 
+class Full(MemoryBus):
+    """A broker whose disk can be too full for outcomes."""
+
+    full = False
+
+    async def settle(self, outcome: Outcome) -> Outcome:
+        if self.full:
+            raise Overloaded("its disk is full")
+        return await super().settle(outcome)
+
+
+async def test_a_full_disk_does_not_say_that_nothing_was_kept(start: Start, tokenizer: Tokenizer) -> None:
+    bus = Full(BusSettings(queue_bound=3, lease_s=3600))
+    await bus.announce(lease(tokenizer))
+    router, batch = await start(bus), batch_of("Why?", "", request_id="half")
+    bus.full = True
+    with pytest.raises(BusUnavailable, match="its disk is full"):
+        await router.submit(batch)
+    bus.full = False
+    again = await router.submit(batch)
+    assert (again.duplicate, again.refused_slots) == (True, (1,))
+    assert [question.slot for question in await taken_from(bus)] == [0]
+
+
+async def test_a_wait_outlives_a_full_disk_and_refuses_what_was_late(start: Start, tokenizer: Tokenizer) -> None:
+    bus = Full(BusSettings(queue_bound=3, lease_s=3600))
+    await bus.announce(lease(tokenizer))
+    router = await start(bus)
+    await router.submit(many(ROOM, "full"))
+    bus.full = True
+    async with asyncio.timeout(DEADLINE_S):
+        submit = asyncio.create_task(router.submit(batch_of("Why?", "", request_id="waits")))
+        await until(lambda: router.waiters == 1)
+        bus.full = False
+        await answer_one(bus)
+        assert (await submit).refused_slots == (1,)
+    record = await bus.request(rid_of("", "waits"))
+    assert record is not None
+    assert set(record.outcomes) == {1}
+
+
 class Silent(MemoryBus):
     """A broker whose polls end in ``error``, if there is one."""
 
