@@ -26,6 +26,8 @@ SYSTEM = [(5 * n) % 40 + 8 for n in range(40)]
 POOLS = [[(7 * n + pool) % 40 + 8 for n in range(60)] for pool in range(2)]
 PREFIXES = [[(11 * n + 3 * batch) % 40 + 8 for n in range(40)] for batch in range(2)]
 LENGTHS = st.sampled_from([0, 0, 1, 15, 16, 17, 33])
+PAGES = st.sampled_from([9, 11, 16, 24, 60])
+TURNS = st.sampled_from([1, 2, 2, 4])
 LAYOUTS: dict[str, dict[str, Any]] = {
     "split": {"copies": True},
     "unified": {"copies": True, "unified": True},
@@ -64,35 +66,59 @@ def layouts(draw: st.DrawFn) -> dict[str, Any]:
     return LAYOUTS[draw(st.sampled_from(list(LAYOUTS)))] | more
 
 
-def _all_equal(questions: list[Ask], backend: Any, layout: dict[str, Any], logits: Logits, again: bool) -> None:
-    """Runs them, and, with ``again``, what each conversation would say next."""
+def _all_equal(questions: list[Ask], backend: Any, layout: dict[str, Any], logits: Logits, turns: int) -> None:
+    """Runs them, and what each conversation says in its next turns."""
     clock = HandClock()
     desk, memory = make_desk(backend, channels=4, rows=24, clock=clock, **layout)
     world = World(desk, memory, clock, copies=layout.get("copies", False))
-    for _ in range(2 if again else 1):
+    for turn in range(turns):
         first = len(world.ends)
         ends = world.run(questions)
         naive = [naive_answer(ask, first + number, logits, CONTEXT) for number, ask in enumerate(questions)]
         for number, answer in enumerate(naive):
             compare(ends[number], world.texts[first + number], answer)
-        questions = [_next_turn(ask, answer) for ask, answer in zip(questions, naive, strict=True)]
+        after = zip(questions, naive, strict=True)
+        questions = [_next_turn(ask, answer, turn + n, world.number) for n, (ask, answer) in enumerate(after)]
     assert desk.idle
     while memory._shelf.evict(None):
         pass
     assert memory.available == backend.pages, "somebody still holds a page"
 
 
-def _next_turn(ask: Ask, answer: list[int]) -> Ask:
-    prompt = (*ask.prompt, *answer, 8, 9)[: CONTEXT - 2]
-    return Ask(prompt, ask.chain, ask.level, ask.tenant, at=0, sampling=ask.sampling)
+def _next_turn(ask: Ask, answer: list[int], number: int, now: int) -> Ask:
+    """It goes on where it stood; some declare their context otherwise, or forget to."""
+    system, pool, batch = ask.chain
+    chain = [ask.chain, (system, 0, pool + batch), (system, pool, 0), (system, pool + batch, 0)][number % 4]
+    prompt = (*ask.prompt, *answer, *([8, 9] * (1 + number % 5 * 4)))[: CONTEXT - 2]
+    return Ask(
+        prompt,
+        chain,
+        ask.level,
+        ask.tenant,
+        max_tokens=(4, 17, 1)[number % 3],
+        sampling=ask.sampling,
+        at=now + number % 7,
+        priority=ask.priority,
+        alone=number % 6 == 0,
+    )
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.lists(asks(), min_size=1, max_size=12), st.sampled_from([11, 24, 60]), layouts(), st.booleans())
+@given(st.lists(asks(), min_size=1, max_size=12), PAGES, layouts(), TURNS)
 def test_every_slot_equals_its_naive_answer(
-    questions: list[Ask], pages: int, layout: dict[str, Any], again: bool
+    questions: list[Ask], pages: int, layout: dict[str, Any], turns: int
 ) -> None:
-    _all_equal(questions, FakeBackend(pages=pages), layout, logits_of, again)
+    _all_equal(questions, FakeBackend(pages=pages), layout, logits_of, turns)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@settings(max_examples=4000, deadline=None)
+@given(st.lists(asks(), min_size=1, max_size=12), PAGES, layouts(), TURNS)
+def test_every_slot_equals_its_naive_answer_at_length(
+    questions: list[Ask], pages: int, layout: dict[str, Any], turns: int
+) -> None:
+    _all_equal(questions, FakeBackend(pages=pages), layout, logits_of, turns)
 
 
 @pytest.fixture(scope="module")
@@ -116,9 +142,9 @@ def test_a_random_model_answers_as_it_does_naively(tiny: tuple[ReferenceBackend,
     backend_of_context = _Bounded(backend)
 
     @settings(max_examples=25, deadline=None)
-    @given(st.lists(asks(), min_size=2, max_size=6), layouts(), st.booleans())
-    def check(questions: list[Ask], layout: dict[str, Any], again: bool) -> None:
-        _all_equal(questions, backend_of_context, layout, logits, again)
+    @given(st.lists(asks(), min_size=2, max_size=6), layouts(), TURNS)
+    def check(questions: list[Ask], layout: dict[str, Any], turns: int) -> None:
+        _all_equal(questions, backend_of_context, layout, logits, turns)
 
     check()
 
