@@ -30,7 +30,11 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def verify(
         file: Annotated[
-            str, typer.Argument(help="Questions to try it with: JSON list, JSON lines or text lines; - is stdin.")
+            str,
+            typer.Argument(
+                help="Questions to try it with: JSON list, JSON lines or text lines; - is stdin. "
+                "The first 8 are taken, with --long the first 64."
+            ),
         ] = "",
         precision: Annotated[str | None, typer.Option("--precision", help="fp32, bf16 or int8.")] = None,
         backend: Annotated[str | None, typer.Option("--backend", help="auto, reference or native.")] = None,
