@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kev.bus.messages import Manifest, SlotPlan
-from kev.domain.outcome import Audit, FinishReason, Outcome, Status, text_digest
+from kev.bus.messages import Manifest, SlotPlan, ended_unrun
+from kev.domain.outcome import FinishReason, Outcome, Status
 
 
 def overdue(manifest: Manifest, open_slots: Iterable[int], now_ms: int) -> list[Outcome]:
@@ -31,15 +31,12 @@ def _due_ms(manifest: Manifest, plan: SlotPlan) -> int:
 
 def _placeholder(manifest: Manifest, plan: SlotPlan, now_ms: int) -> Outcome:
     waited = plan.deadline_ms - manifest.created_ms
-    return Outcome(
-        request_id=manifest.request_id,
-        rid=manifest.rid,
-        slot=plan.slot,
-        status=Status.TIMED_OUT,
-        finish_reason=FinishReason.TIMEOUT,
-        id=plan.id,
-        text_sha256=text_digest(""),
+    return ended_unrun(
+        manifest,
+        plan,
+        Status.TIMED_OUT,
+        FinishReason.TIMEOUT,
         reason="no_record",
         detail=f"no worker finished it within its {waited} ms, nor in the {manifest.grace_ms} ms of grace",
-        audit=Audit(accepted_ms=manifest.created_ms, finished_ms=now_ms, isolation=manifest.isolation.value),
+        finished_ms=now_ms,
     )

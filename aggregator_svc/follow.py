@@ -47,7 +47,7 @@ class Follower:
         self._wake = asyncio.Event()
         self._text_wanted = asyncio.Event()
         self._read_at = 0.0
-        self._full_at, self._full_since = -REREAD_S, 0.0
+        self._full_since: float | None = None
         self._text: RequestText | None = None
         self.users = 0
         self.task: asyncio.Task[None]
@@ -166,7 +166,9 @@ class Follower:
         reread = self._read_at + REREAD_S - asyncio.get_running_loop().time()
         until_due = (due_ms - self._clock()) / 1000 if due_ms is not None else REREAD_S
         try:
-            async with asyncio.timeout(max(0.0, self._pause_s(), min(reread, until_due))):
+            # A broker without room for a placeholder is not asked again at once.
+            pause = 0.0 if self._full_since is None else REREAD_S
+            async with asyncio.timeout(max(pause, min(reread, until_due))):
                 await self._wake.wait()
         except TimeoutError:
             pass
@@ -195,30 +197,25 @@ class Follower:
         if self.text.has_gap:
             self._text_wanted.set()
 
-    def _pause_s(self) -> float:
-        """How long placeholders are still held back, because the broker had no room for the last one."""
-        return self._full_at + REREAD_S - asyncio.get_running_loop().time()
-
     async def _settle_overdue(self) -> None:
         """Placeholders for slots whose time is over. A broker without room takes none; what it has can be read.
 
         Raises:
             Overloaded: it had no room for too long.
         """
-        if self._pause_s() > 0:
-            return
         for placeholder in overdue(self.text.manifest, self.text.open_slots, self._clock()):
             try:
                 stored = await self._bus.settle(placeholder)
             except Overloaded:
-                self._full_at = asyncio.get_running_loop().time()
-                self._full_since = self._full_since or self._full_at
-                if self._full_at - self._full_since > BUS_PATIENCE_S:
+                now = asyncio.get_running_loop().time()
+                if self._full_since is None:
+                    self._full_since = now
+                if now - self._full_since > BUS_PATIENCE_S:
                     raise
                 return
-            self._full_since = 0.0
             metrics.PLACEHOLDERS.inc(stored == placeholder)
             self._settled(stored)
+        self._full_since = None
 
     def _settled(self, outcome: Outcome) -> None:
         if self.text.settle(outcome):

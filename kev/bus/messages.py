@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from kev.domain.ids import SHARED_LANES, long_queue
-from kev.domain.outcome import Outcome
+from kev.domain.outcome import Audit, FinishReason, Outcome, Status, text_digest
 from kev.domain.question import Constraint, Isolation, ResultMode, Sampling
 
 T = TypeVar("T")
@@ -78,6 +78,31 @@ class Manifest(Struct, frozen=True):
     mode: ResultMode
     slots: tuple[SlotPlan, ...]
     traceparent: str = ""
+
+
+def ended_unrun(
+    manifest: Manifest,
+    plan: SlotPlan,
+    status: Status,
+    finish_reason: FinishReason,
+    *,
+    reason: str,
+    detail: str,
+    finished_ms: int = 0,
+) -> Outcome:
+    """The outcome of a slot of which nothing but its plan is known."""
+    return Outcome(
+        request_id=manifest.request_id,
+        rid=manifest.rid,
+        slot=plan.slot,
+        status=status,
+        finish_reason=finish_reason,
+        id=plan.id,
+        text_sha256=text_digest(""),
+        reason=reason,
+        detail=detail,
+        audit=Audit(accepted_ms=manifest.created_ms, finished_ms=finished_ms, isolation=manifest.isolation.value),
+    )
 
 
 class PoolRef(Struct, frozen=True):

@@ -9,13 +9,14 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
+from kev.config.complaint import complaint
 from kev.config.sections.base import Section
 from kev.config.settings import Settings
 from kev.config.source import ConfigError, from_environment, from_flags, read_file
@@ -106,28 +107,10 @@ def _hint(key: str) -> str:
     return f"unknown key; did you mean {' or '.join(close)}?" if close else ""
 
 
-def _message(kind: str, text: str, location: Sequence[int | str]) -> str:
-    if kind == "missing":
-        return "is required"
-    if kind == "extra_forbidden":
-        return f"unknown key; allowed: {', '.join(_form_at(location[:-1]).model_fields)}"
-    return text.removeprefix("Value error, ")
-
-
-def _form_at(location: Sequence[int | str]) -> type[Section]:
-    """What kind of object stands at a place of the file."""
-    form: type[BaseModel] = Settings
-    for name in (str(part) for part in location if not isinstance(part, int)):
-        kind = form.model_fields[name].annotation
-        form = next(one for one in (kind, *get_args(kind)) if isinstance(one, type) and issubclass(one, Section))
-    assert issubclass(form, Section)
-    return form
-
-
 def _lines(error: ValidationError) -> Iterator[str]:
     for problem in error.errors(include_url=False, include_context=False):
         path = ".".join(str(part) for part in problem["loc"])
-        message = _message(problem["type"], problem["msg"], problem["loc"])
+        message = complaint(problem["type"], problem["msg"], problem["loc"], Settings)
         given = problem.get("input")
         secret = path in ("bus.password", "bus.url") or path.startswith("auth.")
         shows = isinstance(given, str | int | float | bool) and not secret and problem["type"] != "extra_forbidden"

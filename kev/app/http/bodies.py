@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, model_validator
@@ -136,13 +135,3 @@ class QueryBody(Body):
         """
         given = self.model_dump(exclude_unset=True, exclude={"stream", "queries"}, exclude_none=True)
         return batch_of([query.model_dump(exclude_unset=True) for query in self.queries], **given)
-
-
-INNER: Mapping[str, type[Body]] = {"queries": QuestionBody, "messages": MessageBody, "constraint": ConstraintBody}
-"""The objects inside a body, by the last key above them."""
-
-
-def keys_beside(form: type[Body], location: Sequence[str | int]) -> Iterable[str]:
-    """The keys that the object has in which the last key of ``location`` stands."""
-    above = [part for part in location[:-1] if isinstance(part, str)]
-    return (INNER[above[-1]] if above else form).model_fields

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -12,14 +12,13 @@ from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
+from kev.config.complaint import complaint
 from kev.domain import errors
 from kev.telemetry.logs import hidden
 
 log = logging.getLogger(__name__)
 MAX_PROBLEMS = 50
 """Fields that one answer names."""
-KeysBeside = Callable[[Sequence[str | int]], Iterable[str]]
-MESSAGES = {"missing": "is required", "extra_forbidden": "unknown key"}
 
 
 class FieldProblem(BaseModel):
@@ -61,17 +60,22 @@ class Refused(Exception):
         self.reason = reason
 
 
-def problems_of(error: ValidationError | RequestValidationError, keys: KeysBeside | None = None) -> list[FieldProblem]:
+def problems_of(
+    error: ValidationError | RequestValidationError, form: type[BaseModel] | None = None
+) -> list[FieldProblem]:
     """The first fields that pydantic complains about. What was given is not repeated.
 
     Args:
-        keys: Says which keys are allowed where an unknown one was found.
+        form: What was read, if it is an object.
     """
     if isinstance(error, ValidationError):
         found = error.errors(include_url=False, include_context=False, include_input=False)
     else:
         found = list(error.errors())
-    return [FieldProblem(field=_path(item["loc"]), message=_text(item, keys)) for item in found[:MAX_PROBLEMS]]
+    return [
+        FieldProblem(field=_path(item["loc"]), message=complaint(item["type"], item["msg"], item["loc"], form))
+        for item in found[:MAX_PROBLEMS]
+    ]
 
 
 def detail_of(error: BaseException) -> tuple[int, ErrorDetail]:
@@ -136,9 +140,3 @@ def _path(location: Sequence[str | int]) -> str:
     parts = [part for part in location if part not in ("query", "path")]
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
     return text.removeprefix(".") or "body"
-
-
-def _text(item: Any, keys: KeysBeside | None) -> str:
-    if keys is not None and item["type"] == "extra_forbidden":
-        return f"{MESSAGES['extra_forbidden']}; allowed: {', '.join(keys(item['loc']))}"
-    return MESSAGES.get(item["type"]) or str(item["msg"]).removeprefix("Value error, ")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
@@ -12,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive
 
 from kev.app.backend import Backend
-from kev.app.http.bodies import Body, QueryBody, keys_beside
+from kev.app.http.bodies import Body, QueryBody
 from kev.app.http.errors import BadBody, Refused, problems_of
 from kev.app.http.surrogates import whole_characters
 from kev.domain.question import Batch
@@ -66,7 +65,7 @@ async def read_body(request: Request, form: type[B], most: int = MAX_BODY_BYTES,
     try:
         return await asyncio.to_thread(lambda: form.model_validate_json(whole_characters(body)))
     except ValidationError as error:
-        raise BadBody(problems_of(error, partial(keys_beside, form))) from None
+        raise BadBody(problems_of(error, form)) from None
 
 
 async def _read(request: Request, most: int) -> bytes:

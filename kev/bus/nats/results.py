@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from kev.bus.feed import BusStats
-from kev.bus.messages import Manifest, RequestRecord, SlotPlan, decode, encode
+from kev.bus.messages import Manifest, RequestRecord, SlotPlan, decode, encode, ended_unrun
 from kev.bus.nats.claims import Claims, Copy
 from kev.bus.nats.link import Link
 from kev.bus.nats.reading import last_at_leader, last_of_many
@@ -18,7 +18,7 @@ from kev.bus.nats.subjects import Names
 from kev.bus.nats.together import Together
 from kev.bus.port import Claim
 from kev.domain.errors import BusUnavailable, NotFound
-from kev.domain.outcome import Audit, FinishReason, Outcome, Status, text_digest
+from kev.domain.outcome import FinishReason, Outcome, Status
 
 log = logging.getLogger(__name__)
 _IF_NONE = {"Nats-Expected-Last-Subject-Sequence": "0"}
@@ -186,15 +186,5 @@ class Results:
 def _unreadable(manifest: Manifest, plan: SlotPlan) -> Outcome:
     """What stands for a record that cannot be read: the slot has ended, because nobody can write another one, and
     readers of its request shall have the other slots."""
-    return Outcome(
-        request_id=manifest.request_id,
-        rid=manifest.rid,
-        slot=plan.slot,
-        status=Status.FAILED,
-        finish_reason=FinishReason.ERROR,
-        id=plan.id,
-        text_sha256=text_digest(""),
-        reason="unreadable",
-        detail="the record of its end cannot be read",
-        audit=Audit(accepted_ms=manifest.created_ms, isolation=manifest.isolation.value),
-    )
+    detail = "the record of its end cannot be read"
+    return ended_unrun(manifest, plan, Status.FAILED, FinishReason.ERROR, reason="unreadable", detail=detail)
