@@ -31,19 +31,45 @@ struct Ahead {
   }
 };
 
-// BYTES of each of several runs at a time: pages lie anywhere, and nothing foresees the next.
-template <int RUNS, long BYTES>
-struct AheadPages {
-  const void* at[RUNS];
+// BYTES of each of two runs at a time.
+template <long BYTES>
+struct AheadTwo {
+  const uint8_t* at[2];
+  long step;
   void fetch() {
+#pragma GCC unroll 2
+    for (auto& run : at) {
 #pragma GCC unroll 4
-    for (int run = 0; run < RUNS; run++) {
-      const auto* from = static_cast<const uint8_t*>(at[run]);
-#pragma GCC unroll 4
-      for (long i = 0; i < BYTES; i += LINE) ask(from + i);
-      at[run] = from + BYTES;
+      for (long i = 0; i < BYTES; i += LINE) ask(run + i);
+      run += step;
     }
   }
+};
+
+// Two pages to ask for. Where the second follows the first they are one stream, and asked
+// for in its order: what the machine foresees of a stream comes while it multiplies, and
+// from two streams in turns it foresees little.
+class Soon {
+ public:
+  template <class S>
+  Soon(const S* first, const S* second, long size)
+      : first_(reinterpret_cast<const uint8_t*>(first)), second_(reinterpret_cast<const uint8_t*>(second)),
+        stream_(first + size == second) {}
+
+  // From here on, BYTES for each page at a time.
+  template <long BYTES>
+  AheadTwo<BYTES> each() const {
+    return {{first_, stream_ ? first_ + BYTES : second_}, stream_ ? 2 * BYTES : BYTES};
+  }
+  // So many bytes of each page were asked for.
+  void pass(long bytes) {
+    first_ += stream_ ? 2 * bytes : bytes;
+    second_ += bytes;
+  }
+
+ private:
+  const uint8_t *first_, *second_;
+  bool stream_;
 };
 
 }  // namespace kev

@@ -1,11 +1,16 @@
 // KV pages and attention.
 //
-// A page holds 16 positions of every KV head: for each head first K, as [head
-// dim][16], then V, as [16][head dim], so that both sides of attention read it
-// as columns. Row by row: scores over the positions 0 .. own, then their
-// maximum, exponentials and sum, then the weighted values, each in the order of
-// absolute positions. Pages are the outer loop and rows the inner one: a page
-// that several rows see is read from memory once and from cache for the others.
+// A page holds 16 positions of every KV head: for each head K, as [head dim][16],
+// and V, as [16][head dim], so that both are read as columns. Neighbouring pages
+// lie in runs: a head's K of RUN pages, then its V. A context whose pages are
+// neighbours is thus a stream of memory for each side of each head, and streams
+// are what the machine reads fast; runs are short, so that a store of which little
+// is used takes little memory.
+//
+// Row by row: scores over the positions 0 .. own, then their maximum, exponentials
+// and sum, then the weighted values, each in the order of absolute positions. Pages
+// are the outer loop and rows the inner one: a page that several rows see is read
+// from memory once and from cache for the others.
 #pragma once
 #include "linear.h"
 
@@ -19,7 +24,7 @@ namespace kev {
 #define KEV_ALL_REGISTERS
 #endif
 
-constexpr int PAGE = 16;
+constexpr int PAGE = 16, RUN = 64;
 constexpr int ROWS_PER_TASK = 8;
 
 template <class S>
@@ -28,12 +33,16 @@ struct Pages {
   long pages = 0;
   int heads = 0, dim = 0;
 
-  long head_size() const { return 2L * PAGE * dim; }
-  long page_size() const { return heads * head_size(); }
-  S* key(int layer, int page, int head) const {
-    return data + (layer * pages + page) * page_size() + head * head_size();
+  // Elements: of a page, one head's K or V; of all pages of a layer.
+  long side() const { return long(PAGE) * dim; }
+  long layer_size() const { return (pages + RUN - 1) / RUN * RUN * 2 * heads * side(); }
+
+  S* key(int layer, int page, int head) const { return at_side(layer, page, 2 * head); }
+  S* value(int layer, int page, int head) const { return at_side(layer, page, 2 * head + 1); }
+  S* at_side(int layer, int page, int side_of_head) const {
+    const long run = long(page / RUN) * 2 * heads + side_of_head;
+    return data + layer * layer_size() + (run * RUN + page % RUN) * side();
   }
-  S* value(int layer, int page, int head) const { return key(layer, page, head) + PAGE * dim; }
 
   // Where one element lies; see load_even for the two orders.
   static long at(long k, long column, long width) {
@@ -101,8 +110,8 @@ class Attention {
 
   float* scores(float* scratch, int row) const { return scratch + long(row) * share_ * width_; }
 
-  // Pages of one head, and which of them to ask for while two others are multiplied: the
-  // row's next two, and after its last K the first V.
+  // Pages of one head, and which two of them to ask for while two others are multiplied: the
+  // row's next, and after its last K the first V.
   struct Sight {
     const Pages<S>& kv;
     const int layer, head;
@@ -110,11 +119,16 @@ class Attention {
     static int last(const RowView& row) { return row.position / PAGE; }
     const S* key(const RowView& row, int page) const { return kv.key(layer, row.table[page], head); }
     const S* value(const RowView& row, int page) const { return kv.value(layer, row.table[page], head); }
-    const S* after_key(const RowView& row, int page) const {
-      const int left = last(row) - (page + 2);
-      return left >= 0 ? key(row, page + 2) : value(row, std::min(-left - 1, last(row)));
+    Soon after_keys(const RowView& row, int page) const {
+      return {key_or_value(row, page + 2), key_or_value(row, page + 3), kv.side()};
     }
-    const S* after_value(const RowView& row, int page) const { return value(row, std::min(page + 2, last(row))); }
+    Soon after_values(const RowView& row, int page) const {
+      return {value(row, std::min(page + 2, last(row))), value(row, std::min(page + 3, last(row))), kv.side()};
+    }
+    const S* key_or_value(const RowView& row, int page) const {
+      const int past = page - last(row) - 1;
+      return past < 0 ? key(row, page) : value(row, std::min(past, last(row)));
+    }
   };
 
   // Scores of pages `page` and, where the row has it, `page + 1`.
@@ -122,7 +136,7 @@ class Attention {
     const int left = Sight::last(row) - page + 1;
     if (left < 1) return;
     const S* keys[2] = {sight.key(row, page), left > 1 ? sight.key(row, page + 1) : nullptr};
-    const S* soon[2] = {sight.after_key(row, page), sight.after_key(row, page + 1)};
+    const Soon soon = sight.after_keys(row, page);
     const int head = sight.head;
     const float* q = row.q + head * share_ * kv_.dim;
     for (int h = 0; h < share_;) {
@@ -141,11 +155,10 @@ class Attention {
   static int step(int left) { return left == 4 ? 2 : std::min(left, 3); }
 
   template <int R, int NB>
-  KEV_ALL_REGISTERS void score_tile(const float* q, const S* const* keys, const S* const* soon, float* out) const {
+  KEV_ALL_REGISTERS void score_tile(const float* q, const S* const* keys, const Soon& soon, float* out) const {
     Accumulators<R, NB * VP> acc;
     clear(acc);
-    const AheadPages<2, 2 * PAGE * sizeof(S)> ahead{{soon[0], soon[1]}};
-    dot_pairs<R, NB, VP>(acc, q, kv_.dim, keys, PAGE, kv_.dim / 2, ahead);
+    dot_pairs<R, NB, VP>(acc, q, kv_.dim, keys, PAGE, kv_.dim / 2, soon.each<2 * PAGE * sizeof(S)>());
     // Unrolled like every loop over accumulators: or they live in memory all the time.
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++)
@@ -178,39 +191,40 @@ class Attention {
     if (left < 1) return;
     Run runs[2];
     for (int i = 0; i < left; i++)
-      runs[i] = {sight.value(row, page + i), sight.after_value(row, page + i),
-                 std::min(PAGE, row.position + 1 - (page + i) * PAGE)};
+      runs[i] = {sight.value(row, page + i), std::min(PAGE, row.position + 1 - (page + i) * PAGE)};
+    const Soon soon = sight.after_values(row, page);
     for (int h = 0; h < share_;) {
       const float* w = weights + h * width_ + page * PAGE;
       float* out = row.out + (head * share_ + h) * kv_.dim;
       switch (step(share_ - h)) {
-        case 3: gather_tile<3>(w, runs, left, out); break;
-        case 2: gather_tile<2>(w, runs, left, out); break;
-        default: gather_tile<1>(w, runs, left, out);
+        case 3: gather_tile<3>(w, runs, left, soon, out); break;
+        case 2: gather_tile<2>(w, runs, left, soon, out); break;
+        default: gather_tile<1>(w, runs, left, soon, out);
       }
       h += step(share_ - h);
     }
   }
 
-  // The values of a page, of which `count` positions are the row's own, and those to ask for meanwhile.
+  // The values of a page, of which `count` positions are the row's own.
   struct Run {
-    const S *values, *soon;
+    const S* values;
     int count;
   };
 
   template <int R>
-  void gather_tile(const float* w, const Run* runs, int pages, float* out) const {
+  void gather_tile(const float* w, const Run* runs, int pages, Soon soon, float* out) const {
     int d = 0;
-    for (; d + 4 * W <= kv_.dim; d += 4 * W) gather_columns<R, 4>(w, runs, pages, out, d);
+    for (; d + 4 * W <= kv_.dim; d += 4 * W) gather_columns<R, 4>(w, runs, pages, soon, out, d);
     if (d + 2 * W <= kv_.dim) {
-      gather_columns<R, 2>(w, runs, pages, out, d);
+      gather_columns<R, 2>(w, runs, pages, soon, out, d);
       d += 2 * W;
     }
-    if (d < kv_.dim) gather_columns<R, 1>(w, runs, pages, out, d);
+    if (d < kv_.dim) gather_columns<R, 1>(w, runs, pages, soon, out, d);
   }
 
   template <int R, int NV>
-  KEV_ALL_REGISTERS void gather_columns(const float* w, const Run* runs, int pages, float* out, int d) const {
+  KEV_ALL_REGISTERS void gather_columns(const float* w, const Run* runs, int pages, Soon& soon, float* out,
+                                        int d) const {
     Accumulators<R, NV> acc;
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++)
@@ -218,8 +232,9 @@ class Attention {
       for (int v = 0; v < NV; v++) acc.v[r][v] = load(out + r * kv_.dim + d + v * W);
     for (const Run *run = runs, *end = runs + pages; run < end; run++, w += PAGE) {
       const S* at = pair_column(run->values, d);
-      const AheadPages<1, 2 * NV * W * sizeof(S)> ahead{{run->soon + d * PAGE}};
-      dot_pairs<R, 1, NV>(acc, w, width_, &at, kv_.dim, run->count / 2, ahead);
+      constexpr long ASKED = NV * W * sizeof(S);
+      dot_pairs<R, 1, NV>(acc, w, width_, &at, kv_.dim, run->count / 2, soon.each<ASKED>());
+      soon.pass(run->count / 2 * ASKED);
       if (run->count % 2) {
         at += long(run->count / 2) * 2 * kv_.dim;
 #pragma GCC unroll 16

@@ -106,7 +106,7 @@ class Decoder final : public Engine {
     kv_.pages = m.pages;
     kv_.heads = m.kv_heads;
     kv_.dim = m.head_dim;
-    kv_bytes_ = sizeof(S) * m.layers * kv_.pages * kv_.page_size();
+    kv_bytes_ = sizeof(S) * m.layers * kv_.layer_size();
     void* memory = mmap(nullptr, kv_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
     // Contexts lie all over it, and each of the system's small pages would cost a walk through its tables.
@@ -148,12 +148,14 @@ class Decoder final : public Engine {
   void fill(const int32_t* pages, int count, float x) override {
     S value;
     narrow(x, value);
-    for (int l = 0; l < m_.layers; l++)
-      for (int i = 0; i < count; i++) std::fill_n(kv_.key(l, pages[i], 0), kv_.page_size(), value);
+    each_side([&](int l, int side) {
+      for (int i = 0; i < count; i++) std::fill_n(kv_.at_side(l, pages[i], side), kv_.side(), value);
+    });
   }
   void copy_page(int source, int target) override {
-    for (int l = 0; l < m_.layers; l++)
-      std::memcpy((void*)kv_.key(l, target, 0), kv_.key(l, source, 0), kv_.page_size() * sizeof(S));
+    each_side([&](int l, int side) {
+      std::copy_n(kv_.at_side(l, source, side), kv_.side(), kv_.at_side(l, target, side));
+    });
   }
   void plant_kv(int value, int layer, int page, int head, int slot, int d, float x) override {
     narrow(x, value ? kv_.value_at(layer, page, head, slot, d) : kv_.key_at(layer, page, head, slot, d));
@@ -183,6 +185,13 @@ class Decoder final : public Engine {
   Matrix gate_up(const KevLayer& layer) const { return matrix(layer.gate_up, m_.hidden, 2 * m_.inter); }
   Matrix down(const KevLayer& layer) const { return matrix(layer.down, m_.inter, m_.hidden); }
   Matrix head() const { return matrix<Head>(m_.head, m_.hidden, m_.vocab); }
+
+  // K and V of every head in every layer.
+  template <class F>
+  void each_side(const F& f) const {
+    for (int l = 0; l < m_.layers; l++)
+      for (int side = 0; side < 2 * m_.kv_heads; side++) f(l, side);
+  }
 
   template <class F>
   void each_row(int rows, const F& f) {
@@ -284,12 +293,22 @@ class Decoder final : public Engine {
   // Tasks go by KV head, so that pages shared by many rows stay in cache;
   // the longest rows of a prompt go first, so that no thread ends alone.
   void attend(int l, int rows) {
-    const int per_task = std::clamp(rows * m_.kv_heads / (pool_.threads() * 4), 1, ROWS_PER_TASK);
-    const int groups = (rows + per_task - 1) / per_task;
+    group(rows);
+    const int groups = int(groups_.size()) - 1;
     pool_.run(groups * m_.kv_heads, [&](int task, int thread) {
-      const int first = (groups - 1 - task % groups) * per_task;
-      attention_->run(views_.data() + first, std::min(per_task, rows - first), l, task / groups, scratch_[thread].data());
+      const int g = groups - 1 - task % groups, first = groups_[g];
+      attention_->run(views_.data() + first, groups_[g + 1] - first, l, task / groups, scratch_[thread].data());
     });
+  }
+
+  // Where each group of rows begins, and where the last one ends. Rows that begin with the same page go
+  // together; one that shares nothing goes alone, and reads its context as a stream that nothing disturbs.
+  void group(int rows) {
+    const int most = std::clamp(rows * m_.kv_heads / (pool_.threads() * 4), 1, ROWS_PER_TASK);
+    groups_.assign(1, 0);
+    for (int r = 1; r < rows; r++)
+      if (r - groups_.back() == most || *views_[r].table != *views_[r - 1].table) groups_.push_back(r);
+    groups_.push_back(rows);
   }
 
   // A gate_up block holds W gate columns and the W up columns that belong to them.
@@ -311,6 +330,7 @@ class Decoder final : public Engine {
   std::unique_ptr<Attention<S>> attention_;
   std::vector<std::vector<float>> scratch_;
   std::vector<RowView> views_;
+  std::vector<int> groups_;
   std::vector<float> x_, qkv_, att_, hid_;
   typename P::Rows in_;
   typename P::HeadRows head_in_;
