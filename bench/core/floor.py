@@ -54,10 +54,11 @@ def forward_floor(backend: NativeBackend, roofs: Roofs, pack: Pack, wide: bool =
     wanted = sum(span.wanted for span in pack.spans)
     used = weight_bytes(backend, wide) * (1.0 if wanted else body / (body + head))
     used += _pages(pack) * backend.kv_bytes_per_page
-    blocks, others = 2.0 * pack.rows * body, 2.0 * wanted * head + 4.0 * _cells(pack) * config.layers * config.q_width
+    blocks, last = 2.0 * pack.rows * body, 2.0 * wanted * head
+    attention = 4.0 * _cells(pack) * config.layers * config.q_width
     if backend.packed.form == "nibbles" and not wide:
-        return roofs.floor(used, others, blocks)
-    return roofs.floor(used, blocks + others)
+        return roofs.floor(used, last, attention, blocks)
+    return roofs.floor(used, blocks + last, attention)
 
 
 def _pages(pack: Pack) -> int:

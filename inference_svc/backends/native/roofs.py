@@ -23,21 +23,25 @@ class Roofs:
         operations: Operations per second of all threads together; a
             multiplication and an addition are two.
         nibbles: The same where weights have four bits and rows eight.
+        floats: The same in float32, as attention computes in every precision.
     """
 
     bandwidth: float
     operations: float
     nibbles: float
+    floats: float
 
-    def floor(self, read_bytes: float, operations: float, with_nibbles: float = 0.0) -> float:
+    def floor(self, read_bytes: float, operations: float, in_floats: float, with_nibbles: float = 0.0) -> float:
         """Seconds that a step cannot be faster than.
 
         Args:
             read_bytes: What it reads from memory.
             operations: What it multiplies and adds in the precision.
+            in_floats: And in float32.
             with_nibbles: And with weights of four bits.
         """
-        return max(read_bytes / self.bandwidth, operations / self.operations + with_nibbles / self.nibbles)
+        computes = operations / self.operations + in_floats / self.floats + with_nibbles / self.nibbles
+        return max(read_bytes / self.bandwidth, computes)
 
 
 def measure_roofs(precision: str, threads: int, variant: str | None = None, rounds: int = 5) -> Roofs:
@@ -45,7 +49,7 @@ def measure_roofs(precision: str, threads: int, variant: str | None = None, roun
     lib = bind(library(choose(variant)))
     data = np.ones(_BYTES // 4, np.float32)
     read = max(lib.kev_roof(-1, threads, data.ctypes.data, data.nbytes) for _ in range(rounds))
-    kinds = (PRECISIONS[precision], FORMS["nibbles"])
+    kinds = (PRECISIONS[precision], FORMS["nibbles"], PRECISIONS["fp32"])
     return Roofs(read, *(max(lib.kev_roof(kind, threads, None, 0) for _ in range(rounds)) for kind in kinds))
 
 
