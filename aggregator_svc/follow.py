@@ -10,6 +10,7 @@ from aggregator_svc import metrics
 from aggregator_svc.assemble import RequestText
 from aggregator_svc.deadlines import next_due_ms, overdue
 from aggregator_svc.fanout import Reader
+from aggregator_svc.hints import Hints
 from aggregator_svc.timing import Timing
 from kev.bus.messages import Delta
 from kev.bus.port import Bus
@@ -43,7 +44,7 @@ class Follower:
     def __init__(self, bus: Bus, rid: str, request_id: str, clock: Clock) -> None:
         self._bus, self._rid, self._request_id, self._clock = bus, rid, request_id, clock
         self._readers: set[Reader] = set()
-        self._hinted: dict[int, None] = {}  # in the order in which they ended
+        self._hints = Hints()
         self._wake = asyncio.Event()
         self._text_wanted = asyncio.Event()
         self._read_at = 0.0
@@ -122,7 +123,7 @@ class Follower:
 
     def _hint(self, hint: Delta | Outcome) -> None:
         if isinstance(hint, Outcome):
-            self._hinted[hint.slot] = None  # may be a write that the broker refused: read before believing
+            self._hints.heard(hint.slot)  # may be a write that the broker refused: read before believing
             self._wake.set()
             return
         news = self.text.hear(hint.pieces)
@@ -159,31 +160,32 @@ class Follower:
                 await asyncio.sleep(REREAD_S)
 
     async def _wait(self) -> None:
-        """Until a hint, the next re-read or the next overdue slot."""
+        """Until a hint, the next look at an old one, the next re-read or the next overdue slot."""
         if self.text.complete:
             return
         due_ms = next_due_ms(self.text.manifest, self.text.open_slots)
         reread = self._read_at + REREAD_S - asyncio.get_running_loop().time()
         until_due = (due_ms - self._clock()) / 1000 if due_ms is not None else REREAD_S
+        again = REREAD_S if self._hints.pause_s is None else self._hints.pause_s
         try:
             # A broker without room for a placeholder is not asked again at once.
             pause = 0.0 if self._full_since is None else REREAD_S
-            async with asyncio.timeout(max(pause, min(reread, until_due))):
+            async with asyncio.timeout(max(pause, min(reread, until_due, again))):
                 await self._wake.wait()
         except TimeoutError:
             pass
         self._wake.clear()
 
     async def _read(self) -> None:
-        hinted = [slot for slot in self._hinted if slot in self.text.open_slots]
-        self._hinted.clear()
+        hinted = self._hints.take(self.text.open_slots)
         old = asyncio.get_running_loop().time() - self._read_at >= REREAD_S
         if old or len(hinted) > FEW_SLOTS:
             await self._read_all()
-            return
-        for slot in hinted:
-            if (outcome := await self._bus.outcome(self._rid, slot)) is not None:
-                self._settled(outcome)
+        else:
+            for slot in hinted:
+                if (outcome := await self._bus.outcome(self._rid, slot)) is not None:
+                    self._settled(outcome)
+        self._hints.unread([slot for slot in hinted if slot in self.text.open_slots], REREAD_S)
 
     async def _read_all(self) -> None:
         record = await self._bus.request(self._rid)

@@ -159,7 +159,8 @@ class Bus(Protocol):
         """Deltas, and outcomes as hints, from now on. Subscribe first, then read
         the request: what was settled in between is then never missed. The
         iterator ends when the context does; hints may be lost or refused ones,
-        so read ``outcome`` before believing one."""
+        so read ``outcome`` before believing one. A hint may also come a moment
+        before its outcome can be read."""
 
     async def catch_up(self, rid: str) -> tuple[Piece, ...]:
         """The whole text so far of the request's running slots, from the

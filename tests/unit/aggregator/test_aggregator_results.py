@@ -80,6 +80,28 @@ async def test_a_refused_hint_is_not_believed(desk: Desk, monkeypatch: pytest.Mo
     assert result.text == "truth"
 
 
+async def test_a_hint_that_is_heard_before_its_record_is_stored_is_read_as_soon_as_it_is(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aggregator_svc.follow.REREAD_S", 3600.0)
+    await desk.open(2)
+    waiting = asyncio.ensure_future(desk.aggregator.results("", "req", 30))
+    await until(lambda: desk.bus._feeds)
+    read, looks, early = desk.bus.outcome, 0, 3
+
+    async def not_stored_yet(rid: str, slot: int) -> Outcome | None:
+        nonlocal looks
+        looks += 1
+        return None if looks <= early else await read(rid, slot)
+
+    monkeypatch.setattr(desk.bus, "outcome", not_stored_yet)
+    await desk.end(0, "first")
+    await desk.end(1, "second")
+    async with asyncio.timeout(10):
+        results = (await waiting).results
+    assert [result.text for result in results] == ["first", "second"]
+
+
 async def test_past_deadline_and_grace_reading_times_a_slot_out(desk: Desk) -> None:
     await desk.open(1, timeout_ms=1000)
     desk.clock.now += 3000
