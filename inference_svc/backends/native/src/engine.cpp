@@ -146,10 +146,17 @@ class Decoder final : public Engine {
   }
 
   void fill(const int32_t* pages, int count, float x) override {
-    S value;
-    narrow(x, value);
+    // By words of 32 bits, which hold one value or two.
+    S value[4 / sizeof(S)];
+    for (S& v : value) narrow(x, v);
+    float word;
+    std::memcpy(&word, value, 4);
+    const long words = kv_.side() * long(sizeof(S)) / 4;
     each_side([&](int l, int side) {
-      for (int i = 0; i < count; i++) std::fill_n(kv_.at_side(l, pages[i], side), kv_.side(), value);
+      for (int i = 0; i < count; i++) {
+        auto* to = reinterpret_cast<float*>(kv_.at_side(l, pages[i], side));
+        for (long w = 0; w < words; w += W) store(to + w, set1(word));
+      }
     });
   }
   void copy_page(int source, int target) override {
@@ -188,9 +195,9 @@ class Decoder final : public Engine {
 
   // K and V of every head in every layer.
   template <class F>
-  void each_side(const F& f) const {
-    for (int l = 0; l < m_.layers; l++)
-      for (int side = 0; side < 2 * m_.kv_heads; side++) f(l, side);
+  void each_side(const F& f) {
+    const int sides = 2 * m_.kv_heads;
+    pool_.run(m_.layers * sides, [&](int task, int) { f(task / sides, task % sides); });
   }
 
   template <class F>
