@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from kev.bus.messages import OVERFLOW, Lane, Manifest, Piece, QueuedQuestion, SlotPlan
 from kev.config.settings import Settings
 from kev.domain.ids import problem_id
@@ -118,10 +120,15 @@ def refused(manifest: Manifest, slot: int, refusal: Refusal, *, now_ms: int, buc
     return _ended(manifest, slot, Status.REFUSED, FinishReason.REFUSED, refusal, now_ms, bucket)
 
 
-def cancelled(manifest: Manifest, slot: int, *, now_ms: int, sofar: Piece | None = None) -> Outcome:
-    """The outcome of a slot that the client gave up, with its text and channel so far if a worker ran it."""
+def cancelled(manifest: Manifest, slot: int, *, now_ms: int, sofar: Piece | None = None, writer: str = "") -> Outcome:
+    """The outcome of a slot that the client gave up, with its text and channel so far if a worker ran it.
+
+    Args:
+        writer: Tells this call's outcome from that of another one.
+    """
     refusal = Refusal("", "the client cancelled it")
-    return _ended(manifest, slot, Status.CANCELLED, FinishReason.CANCELLED, refusal, now_ms, -1, sofar)
+    ended = _ended(manifest, slot, Status.CANCELLED, FinishReason.CANCELLED, refusal, now_ms, -1, sofar)
+    return replace(ended, writer=writer)
 
 
 def timed_out(manifest: Manifest, slot: int, *, now_ms: int) -> Outcome:

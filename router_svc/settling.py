@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable, Sequence
 
 from kev.bus.messages import CancelHint, Manifest
@@ -50,8 +51,10 @@ class Settling:
         """Truth first, then the hint that makes it fast."""
         pieces = await self._bus.catch_up(manifest.rid) if with_text else ()
         sofar = {piece.slot: piece for piece in pieces}
-        now_ms = self._clock()
-        wanted = [records.cancelled(manifest, slot, now_ms=now_ms, sofar=sofar.get(slot)) for slot in slots]
+        now_ms, writer = self._clock(), secrets.token_hex(8)
+        wanted = [
+            records.cancelled(manifest, slot, now_ms=now_ms, sofar=sofar.get(slot), writer=writer) for slot in slots
+        ]
         stored = await self.settle(wanted)
         gone = tuple(mine.slot for mine, kept in zip(wanted, stored, strict=True) if mine == kept)
         if gone:

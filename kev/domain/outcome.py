@@ -115,6 +115,8 @@ class Outcome(Struct, frozen=True):
         detail: One sentence for people, with the counts.
         warnings: E.g. ``length_warning: …`` after a truncation asked for.
         logprobs: One per token of the answer, where the question asked for them.
+        writer: Drawn by a writer that has to know whether it was the first: two may write the same in the same
+            millisecond. Else empty; not told to readers.
     """
 
     request_id: str
@@ -132,6 +134,7 @@ class Outcome(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     audit: Audit = Audit()
     logprobs: tuple[ChosenToken, ...] = ()
+    writer: str = ""
 
 
 def text_digest(text: str) -> str:

@@ -87,6 +87,16 @@ async def test_what_both_refuse_leaves_nothing(shaken: Shaken, start: Start) -> 
     assert await taken_from(shaken) == []
 
 
+async def test_each_slot_is_cancelled_by_one_call_also_within_one_millisecond(shaken: Shaken, start: Start) -> None:
+    routers = [await start(shaken, bus__queue_bound=4, clock=lambda: 1_000_000) for _ in range(2)]
+    for trial in range(TRIALS):
+        await routers[0].submit(many(COUNT, f"r{trial}", timeout_ms=1_000))
+        calls = [router.cancel("", f"r{trial}", with_text=False) for router in (*routers, *routers)]
+        ended = [slot for slots in await asyncio.gather(*calls) for slot in slots]
+        assert sorted(ended) == list(range(COUNT))
+        await taken_from(shaken)
+
+
 async def test_what_both_take_runs_once(shaken: Shaken, start: Start) -> None:
     routers = [await start(shaken, bus__queue_bound=4) for _ in range(2)]
     for trial in range(TRIALS):
