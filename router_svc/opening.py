@@ -94,7 +94,16 @@ class Opening:
             # What had an outcome when this began may have none now: the request was given up and is opened anew.
             missing = [slot for slot in record.open_slots() if slot not in prepared]
             prepared |= await self._prepared(batch, bucketing, missing)
+        if claim is None or not claim.first:
+            await self._spare(rid, record, prepared)
         return self._sorted(batch, record, claim, prepared, stands)
+
+    async def _spare(self, rid: str, record: RequestRecord, prepared: dict[int, Ready | Refusal]) -> None:
+        """Takes out the refusals of questions that went in before. What they read, or what a deployment allows, may
+        have changed since, but they were accepted: how they end is their workers' to say."""
+        refused = [slot for slot in record.open_slots() if isinstance(prepared.get(slot), Refusal)]
+        for slot in await self._bus.put_in(rid, refused) if refused else ():
+            del prepared[slot]
 
     async def _prepared(self, batch: Batch, bucketing: Bucketing, slots: Sequence[int]) -> dict[int, Ready | Refusal]:
         if not slots:

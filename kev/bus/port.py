@@ -117,6 +117,9 @@ class Bus(Protocol):
             The full lanes that refused the set; empty when all are in.
         """
 
+    async def put_in(self, rid: str, slots: Sequence[int]) -> frozenset[int]:
+        """Those of a request's slots whose questions ``enqueue`` has put in: they wait, run or have ended."""
+
     async def drop_request(self, rid: str, claim: int) -> None:
         """Gives up a claim on a request that was refused for good. With the last claim manifest and outcomes go.
 

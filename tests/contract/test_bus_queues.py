@@ -31,6 +31,19 @@ async def test_a_question_arrives_as_it_was_sent(bus):
     assert (taken.attempt, taken.held) == (1, True)
 
 
+async def test_which_questions_were_put_in_is_known_also_when_they_have_ended(bus):
+    rid = new_rid()
+    await bus.enqueue([question(rid, 0, W0), question(rid, 1, OVERFLOW), question(rid, 2, LONG)])
+    await drain(bus, "w")
+    assert await bus.put_in(rid, range(5)) == {0, 1, 2}
+    assert await bus.put_in(rid, [1, 3]) == {1}
+    assert await bus.put_in(new_rid(), [0]) == frozenset()
+    assert await bus.put_in(rid, []) == frozenset()
+    assert await bus.enqueue([question(rid, 3, W0)]) == frozenset(), "asking puts nothing in"
+    assert [one.slot for one in await drain(bus, "w")] == [3]
+    assert [one.slot for one in await drain(bus, "overflow")] == [1]
+
+
 async def test_a_question_tells_how_many_wait_behind_it(bus):
     rid = new_rid()
     await bus.enqueue([question(rid, slot, lane) for slot, lane in enumerate((W0, W1, W0, OTHER))])

@@ -91,6 +91,10 @@ class MemoryBus:
             self._ring(bells_for(once))
         return full
 
+    async def put_in(self, rid: str, slots: Sequence[int]) -> frozenset[int]:
+        """See ``Bus.put_in``."""
+        return self._queues.known(rid, slots, self._time(), self._now_ms())
+
     async def drop_request(self, rid: str, claim: int) -> None:
         """See ``Bus.drop_request``."""
         self._records.drop(rid, claim, self._time())

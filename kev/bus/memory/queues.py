@@ -70,6 +70,11 @@ class Queues:
                 self._add(question, now, traceparent)
         return full
 
+    def known(self, rid: str, slots: Sequence[int], now: float, now_ms: int) -> frozenset[int]:
+        """Slots of a request that were put in, and are not forgotten."""
+        self._tidy(now, now_ms)
+        return frozenset(slot for slot in slots if (rid, slot) in self._seen)
+
     def take(self, source: str, now: float, now_ms: int) -> Entry | None:
         """Delivers the next question of a source: what came back first, then the oldest."""
         self._tidy(now, now_ms)

@@ -93,6 +93,10 @@ class NatsBus:
         """See ``Bus.enqueue``."""
         return await self._submit.enqueue(questions)
 
+    async def put_in(self, rid: str, slots: Sequence[int]) -> frozenset[int]:
+        """See ``Bus.put_in``."""
+        return await self._submit.put_in(rid, slots)
+
     async def drop_request(self, rid: str, claim: int) -> None:
         """See ``Bus.drop_request``."""
         await self._results.drop(rid, claim)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from kev.bus.checks import bells_for, unique
-from kev.bus.messages import Lane, QueuedQuestion, encode
+from kev.bus.messages import OVERFLOW, Lane, QueuedQuestion, encode
 from kev.bus.nats.link import Headers, Link
 from kev.bus.nats.replies import STORE_FAILED, ApiError, seconds_of
 from kev.bus.nats.shards import by_lane, fill, spread
@@ -73,6 +73,11 @@ class Submit:
                 return frozenset()
         raise BusUnavailable("the broker did not take a batch: too many are open at once")
 
+    async def put_in(self, rid: str, slots: Sequence[int]) -> frozenset[int]:
+        """See ``Bus.put_in``."""
+        known = await asyncio.gather(*(self._is_in(rid, slot) for slot in slots))
+        return frozenset(slot for slot, is_in in zip(slots, known, strict=True) if is_in)
+
     async def ring(self, bells: frozenset[str]) -> None:
         """Rings the bells of these workers, or of ``any``."""
         for name in bells:
@@ -123,15 +128,15 @@ class Submit:
         return headers
 
     async def _still_missing(self, questions: Sequence[QueuedQuestion]) -> list[QueuedQuestion]:
-        known = await asyncio.gather(*(self._is_in(question) for question in questions))
+        known = await asyncio.gather(*(self._is_in(question.rid, question.slot) for question in questions))
         return [question for question, is_in in zip(questions, known, strict=True) if not is_in]
 
-    async def _is_in(self, question: QueuedQuestion) -> bool:
-        """Asks without putting anything in: the broker's leader looks for a double
+    async def _is_in(self, rid: str, slot: int) -> bool:
+        """Asks without putting anything in: the broker's leader looks for a double, in whatever lane,
         first, and then refuses an impossible rollup before it stores anything."""
-        headers = {"Nats-Msg-Id": problem_id(question.rid, question.slot), "Nats-Rollup": "none"}
+        headers = {"Nats-Msg-Id": problem_id(rid, slot), "Nats-Rollup": "none"}
         try:
-            answer = await self._link.store(self._names.lane(question.lane), b"", headers)
+            answer = await self._link.store(self._names.lane(OVERFLOW), b"", headers)
         except ApiError as error:
             if error.err_code != _NO_ROLLUP:
                 raise

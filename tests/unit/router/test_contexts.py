@@ -198,6 +198,37 @@ async def test_a_deleted_pool_is_not_found(start: Any, bus: MemoryBus):
     assert "there is no context pool" in await reason(bus, router, loose(Question(text="Hi", context_pool="manual")))
 
 
+@pytest.mark.parametrize("change", ["gone", "larger"])
+async def test_a_batch_that_comes_twice_is_not_refused_for_what_became_of_its_pool(
+    start: Any, bus: MemoryBus, change: str
+):
+    """The first submit put its question in: the worker that has it may have read the pool long ago."""
+    router = await start(bus, **LOOSE, core__max_context=128)
+    await router.contexts.create("", "manual", MANUAL)
+    batch = loose(Question(text="How many valves?", context_pool="manual"), Question(text="Hi", context_pool="none"))
+    assert (await router.submit(batch)).refused_slots == (1,)
+    taken = await only(bus)
+    if change == "gone":
+        await router.contexts.delete("", "manual")
+    else:
+        await router.contexts.create("", "manual", "word " * 105)
+    again = await router.submit(batch)
+    assert (again.refused_slots, again.duplicate) == ((1,), True)
+    record = await bus.request(_rid(batch))
+    assert record.open_slots() == (taken.slot,)
+
+
+async def test_a_question_that_never_went_in_is_refused_when_its_batch_comes_again(start: Any, bus: MemoryBus):
+    """Whoever opened the request died before it put anything in, and its pool is gone by now."""
+    router = await start(bus, **LOOSE)
+    await router.contexts.create("", "manual", MANUAL)
+    batch = loose(Question(text="How many valves?", context_pool="manual"))
+    opening = router._opening
+    await opening.open(batch, "r1", await router._bucketing(None), None, None)
+    await router.contexts.delete("", "manual")
+    assert "there is no context pool" in await reason(bus, router, batch)
+
+
 async def test_a_pool_expires(start: Any, tokenizer: Tokenizer):
     now = [1_000_000]
     bus = MemoryBus(wall_ms=lambda: now[0])
