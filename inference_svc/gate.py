@@ -80,9 +80,13 @@ class Gate:
             return self._final(FinishReason.REFUSED, CONTEXT_POOL, str(error))
 
     async def strike(self, held: Held) -> Verdict:
-        """A question that was taken before may have killed its worker: a strike, then alone, then not at all."""
+        """A question that was taken before may have killed its worker: a strike, then alone, then not at all. One that
+        was given back each time has been excused as often."""
         question = held.question
         strikes = await persist(lambda: self._bus.strike(question.rid, question.slot), "strike")
+        held.excusable = True
+        if strikes <= 0:
+            return Verdict()
         if strikes < MOST_STRIKES:
             return Verdict(alone=True)
         detail = f"taken {held.taken.attempt} times without an end; it is not tried again"

@@ -43,6 +43,8 @@ class Held:
         deadline: Monotonic seconds.
         began: When it was taken, monotonic seconds.
         attempt: Of the delivery that this hold began with; its text counts as that attempt's.
+        excusable: Whether all deliveries before this one are accounted for, by strikes: if this one is given back, the
+            strike that the next one brings is not deserved.
     """
 
     ticket: int
@@ -55,10 +57,12 @@ class Held:
     seated: bool = True
     began: float = 0.0
     attempt: int = field(init=False)
+    excusable: bool = field(init=False)
     _parts: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.attempt = self.taken.attempt
+        self.excusable = self.attempt == 1
 
     @property
     def question(self) -> QueuedQuestion:

@@ -29,7 +29,7 @@ from inference_svc.report import End, Report
 from inference_svc.settle import ack, settle_and_ack
 from inference_svc.suspects import Suspects
 from kev.bus.messages import CancelHint, Delta, Piece
-from kev.bus.port import Bus, Taken
+from kev.bus.port import NOT_NOW, Bus, Taken
 from kev.domain.errors import BusUnavailable
 
 log = logging.getLogger(__name__)
@@ -159,6 +159,8 @@ class Serving:
         if not its_turn:
             return self._gate.late()
         struck = await self._gate.strike(held)
+        if struck.runs and not struck.alone:
+            self._suspects.done(held.ticket)  # nobody need wait for its end
         return dataclasses.replace(struck, pool=verdict.pool) if struck.runs else struck
 
     async def _constrain(self, held: Held, verdict: Verdict) -> tuple[Verdict, Grammar | None]:
@@ -229,11 +231,24 @@ class Serving:
     async def _give_back(self, held: Held) -> None:
         self.returned += 1
         telling.dropped(held)
+        await self._excuse(held)
         try:
             await held.taken.give_back()
         except BusUnavailable:
             log.warning(
                 "a question could not be given back; it comes back after its ack wait", extra=telling.facts_of(held)
+            )
+
+    async def _excuse(self, held: Held) -> None:
+        """Whoever gives a question back lives: it killed nobody. Before it goes, so that its next taker knows."""
+        if not held.excusable:
+            return
+        held.excusable = False
+        try:
+            await self._bus.excuse(*held.key)
+        except NOT_NOW:
+            log.debug(
+                "a question that is given back could not be excused: it will run alone", extra=telling.facts_of(held)
             )
 
     # -- meanwhile -------------------------------------------------------------------

@@ -183,6 +183,9 @@ class Bus(Protocol):
     async def strike(self, rid: str, slot: int) -> int:
         """Writes down one more strike against a question; returns their number."""
 
+    async def excuse(self, rid: str, slot: int) -> None:
+        """Takes one strike off a question, also one that is still to come: then their number is below 0 meanwhile."""
+
     async def dead_letter(self, question: QueuedQuestion, reason: str, strikes: int) -> None:
         """Keeps a question that must not run again, for the operator."""
 

@@ -106,6 +106,17 @@ async def test_strikes_are_counted_per_question_and_across_workers(lab: Lab):
     assert sorted(await asyncio.gather(*(b.strike(rid, 7) for b in [one, two] * 5))) == list(range(1, 11))
 
 
+async def test_a_strike_is_taken_off_before_or_after_it_came(lab: Lab):
+    one, two = await lab.connect(), await lab.connect()
+    rid = new_rid()
+    await one.excuse(rid, 0)
+    assert await two.strike(rid, 0) == 0
+    assert await two.strike(rid, 0) == 1
+    await one.excuse(rid, 0)
+    assert await one.strike(rid, 0) == 1
+    assert await one.strike(rid, 1) == 1
+
+
 async def test_a_dead_letter_is_kept_with_its_reason(lab: Lab):
     worker, operator = await lab.connect(), await lab.connect()
     killer = question(new_rid(), 3, Lane("w", 0))

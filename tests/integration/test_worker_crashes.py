@@ -346,6 +346,30 @@ async def test_a_drain_finishes_what_it_can_and_gives_back_the_rest() -> None:
         assert taken.attempt == 2
 
 
+async def test_a_question_that_every_drain_gives_back_is_blamed_for_none_of_them() -> None:
+    """As in an upgrade of many workers, one after the other: nothing crashed, so nothing runs alone, or fails."""
+    settings = settings_with(core__max_context=100_000, bus__ack_wait_ms=20_000)
+    bus = bus_for(settings)
+    late = time.time_ns() // 1_000_000 + 300_000
+    endless = {"max_tokens": 90_000, "sampling": Sampling(3.0), "lane": OVERFLOW, "deadline_ms": late}
+    await submit(bus, [question(n, [n + 1], **endless) for n in range(3)])
+    for drains in range(6):
+        together = threading.Event()
+
+        def look(pack: Any, seen: threading.Event = together) -> None:
+            if len(pack.spans) == 3:
+                seen.set()
+            threading.Event().wait(0.005)
+
+        backend = FakeBackend(before=look, max_context=100_000, pages=30_000)
+        async with worker(bus, backend, settings=settings) as running:
+            assert await asyncio.to_thread(together.wait, 60), f"they run apart after {drains} drains"
+            assert (await running.drain(0)).returned == 3
+    assert (await bus.request("r1")).open_slots() == (0, 1, 2)  # type: ignore[union-attr]
+    for slot in range(3):
+        assert [await bus.strike("r1", slot) for _ in range(2)] == [0, 1], "a crash counts from here on"
+
+
 async def test_late_readers_get_the_text_so_far() -> None:
     gate = Gate()
     gate.go.set()

@@ -180,6 +180,10 @@ class MemoryBus:
         """See ``Bus.strike``."""
         return self._records.strike(rid, slot, self._time())
 
+    async def excuse(self, rid: str, slot: int) -> None:
+        """See ``Bus.excuse``."""
+        self._records.strike(rid, slot, self._time(), -1)
+
     async def dead_letter(self, question: QueuedQuestion, reason: str, strikes: int) -> None:
         """See ``Bus.dead_letter``."""
         letter = DeadLetter(question, reason, strikes, self._now_ms())

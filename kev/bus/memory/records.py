@@ -114,9 +114,9 @@ class Records:
         found = ((plan.slot, self.outcome(rid, plan.slot, now)) for plan in manifest.slots)
         return RequestRecord(manifest, {slot: outcome for slot, outcome in found if outcome is not None})
 
-    def strike(self, rid: str, slot: int, now: float) -> int:
-        """Adds a strike; returns their number."""
-        strikes = (self._strikes.get((rid, slot), now) or 0) + 1
+    def strike(self, rid: str, slot: int, now: float, count: int = 1) -> int:
+        """Adds a strike, or takes one off; returns their number."""
+        strikes = (self._strikes.get((rid, slot), now) or 0) + count
         self._strikes.set((rid, slot), strikes, now)
         return strikes
 

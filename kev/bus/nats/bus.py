@@ -153,6 +153,10 @@ class NatsBus:
         """See ``Bus.strike``."""
         return await self._dead.strike(rid, slot)
 
+    async def excuse(self, rid: str, slot: int) -> None:
+        """See ``Bus.excuse``."""
+        await self._dead.excuse(rid, slot)
+
     async def dead_letter(self, question: QueuedQuestion, reason: str, strikes: int) -> None:
         """See ``Bus.dead_letter``."""
         await self._dead.dead_letter(question, reason, strikes)

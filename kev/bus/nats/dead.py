@@ -28,8 +28,11 @@ class Dead:
 
     async def strike(self, rid: str, slot: int) -> int:
         """See ``Bus.strike``: the broker counts, so that no two strikes are one."""
-        answer = await self._link.store(self._names.strike(rid, slot), b"", {"Nats-Incr": "+1"})
-        return int(answer["val"])
+        return await self._add(rid, slot, "+1")
+
+    async def excuse(self, rid: str, slot: int) -> None:
+        """See ``Bus.excuse``."""
+        await self._add(rid, slot, "-1")
 
     async def dead_letter(self, question: QueuedQuestion, reason: str, strikes: int) -> None:
         """See ``Bus.dead_letter``."""
@@ -47,6 +50,10 @@ class Dead:
         replies = await self._link.gather(f"$JS.API.DIRECT.GET.{self._names.dead_stream}", request, ended)
         letters = (_letter(reply) for reply in replies if not status_of(reply))
         return tuple(letter for letter in letters if letter is not None)
+
+    async def _add(self, rid: str, slot: int, count: str) -> int:
+        answer = await self._link.store(self._names.strike(rid, slot), b"", {"Nats-Incr": count})
+        return int(answer["val"])
 
 
 def _letter(reply: Msg) -> DeadLetter | None:
