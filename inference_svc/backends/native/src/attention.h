@@ -189,59 +189,59 @@ class Attention {
   void gather(const RowView& row, int page, const Sight& sight, const float* weights) const {
     const int left = std::min(2, Sight::last(row) - page + 1), head = sight.head;
     if (left < 1) return;
-    Run runs[2];
+    Part parts[2];
     for (int i = 0; i < left; i++)
-      runs[i] = {sight.value(row, page + i), std::min(PAGE, row.position + 1 - (page + i) * PAGE)};
+      parts[i] = {sight.value(row, page + i), std::min(PAGE, row.position + 1 - (page + i) * PAGE)};
     const Soon soon = sight.after_values(row, page);
     for (int h = 0; h < share_;) {
       const float* w = weights + h * width_ + page * PAGE;
       float* out = row.out + (head * share_ + h) * kv_.dim;
       switch (step(share_ - h)) {
-        case 3: gather_tile<3>(w, runs, left, soon, out); break;
-        case 2: gather_tile<2>(w, runs, left, soon, out); break;
-        default: gather_tile<1>(w, runs, left, soon, out);
+        case 3: gather_tile<3>(w, parts, left, soon, out); break;
+        case 2: gather_tile<2>(w, parts, left, soon, out); break;
+        default: gather_tile<1>(w, parts, left, soon, out);
       }
       h += step(share_ - h);
     }
   }
 
-  // The values of a page, of which `count` positions are the row's own.
-  struct Run {
+  // The values of a page, and how many of its positions the row sees.
+  struct Part {
     const S* values;
     int count;
   };
 
   template <int R>
-  void gather_tile(const float* w, const Run* runs, int pages, Soon soon, float* out) const {
+  void gather_tile(const float* w, const Part* parts, int pages, Soon soon, float* out) const {
     int d = 0;
-    for (; d + 4 * W <= kv_.dim; d += 4 * W) gather_columns<R, 4>(w, runs, pages, soon, out, d);
+    for (; d + 4 * W <= kv_.dim; d += 4 * W) gather_columns<R, 4>(w, parts, pages, soon, out, d);
     if (d + 2 * W <= kv_.dim) {
-      gather_columns<R, 2>(w, runs, pages, soon, out, d);
+      gather_columns<R, 2>(w, parts, pages, soon, out, d);
       d += 2 * W;
     }
-    if (d < kv_.dim) gather_columns<R, 1>(w, runs, pages, soon, out, d);
+    if (d < kv_.dim) gather_columns<R, 1>(w, parts, pages, soon, out, d);
   }
 
   template <int R, int NV>
-  KEV_ALL_REGISTERS void gather_columns(const float* w, const Run* runs, int pages, Soon& soon, float* out,
+  KEV_ALL_REGISTERS void gather_columns(const float* w, const Part* parts, int pages, Soon& soon, float* out,
                                         int d) const {
     Accumulators<R, NV> acc;
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 16
       for (int v = 0; v < NV; v++) acc.v[r][v] = load(out + r * kv_.dim + d + v * W);
-    for (const Run *run = runs, *end = runs + pages; run < end; run++, w += PAGE) {
-      const S* at = pair_column(run->values, d);
+    for (const Part *part = parts, *end = parts + pages; part < end; part++, w += PAGE) {
+      const S* at = pair_column(part->values, d);
       constexpr long ASKED = NV * W * sizeof(S);
-      dot_pairs<R, 1, NV>(acc, w, width_, &at, kv_.dim, run->count / 2, soon.each<ASKED>());
-      soon.pass(run->count / 2 * ASKED);
-      if (run->count % 2) {
-        at += long(run->count / 2) * 2 * kv_.dim;
+      dot_pairs<R, 1, NV>(acc, w, width_, &at, kv_.dim, part->count / 2, soon.each<ASKED>());
+      soon.pass(part->count / 2 * ASKED);
+      if (part->count % 2) {
+        at += long(part->count / 2) * 2 * kv_.dim;
 #pragma GCC unroll 16
         for (int v = 0; v < NV; v++) {
           const vf even = load_even(pair_column(at, v * W));
 #pragma GCC unroll 16
-          for (int r = 0; r < R; r++) fma_into(acc.v[r][v], set1(w[r * width_ + run->count - 1]), even);
+          for (int r = 0; r < R; r++) fma_into(acc.v[r][v], set1(w[r * width_ + part->count - 1]), even);
         }
       }
     }

@@ -212,10 +212,10 @@ class Decoder final : public Engine {
     });
   }
 
-  // Buffers grow to the largest pack seen; rows end on whole blocks.
+  // Buffers grow to the largest pack seen; rows end on whole blocks. Where memory runs out midway
+  // the pack was not seen: the next one finds out anew what is there.
   void reserve(int rows) {
     if (rows <= reserved_) return;
-    reserved_ = rows;
     const auto whole = [](long n) { return (n + BLOCK - 1) / BLOCK * BLOCK; };
     x_stride_ = padded(whole(m_.hidden));
     qkv_stride_ = padded(whole(qkv_width()));
@@ -226,6 +226,7 @@ class Decoder final : public Engine {
     views_.resize(rows);
     in_.reserve(rows, std::max({m_.hidden, m_.inter, q_width()}));
     head_in_.reserve(rows, m_.hidden);
+    reserved_ = rows;
   }
 
   void embed(const KevPack& pack, int r) {

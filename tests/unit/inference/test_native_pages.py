@@ -1,0 +1,100 @@
+"""The native KV store: where pages lie shows in no bit, and what is done to one is done to all of it, and no other."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from inference_models import tokens_of
+from native_support import PRECISIONS, load
+
+from inference_svc.backends.native import NativeBackend
+from inference_svc.rows import Float32Array, Pack, Span
+from inference_svc.verify.report import same_bits
+
+pytestmark = pytest.mark.timeout(600)
+"""The first test may have to compile the kernels."""
+
+PAGES = 130
+TABLE = (63, 64, 127, 0, 128, 129, 1)
+"""Pages on both sides of the ends of runs (64 pages lie together), as nobody would deal them out."""
+TOKENS = np.array(tokens_of(5, 16 * len(TABLE) - 1), np.int32)
+LAST = np.array([9], np.int32)
+
+
+@pytest.fixture(params=PRECISIONS)
+def backend(request: pytest.FixtureRequest, save_tiny: Callable[..., Path]) -> NativeBackend:
+    return load(save_tiny("qwen3"), request.param, pages=PAGES, threads=2)
+
+
+def _read(backend: NativeBackend, table: tuple[int, ...]) -> Float32Array:
+    """Logits of a row that sees every position of these pages."""
+    return backend.forward(Pack.of([Span(0, LAST, len(TOKENS), np.array(table, np.int32))])).copy()
+
+
+def _write(backend: NativeBackend, table: tuple[int, ...] = TABLE) -> Float32Array:
+    return backend.forward(Pack.of([Span(0, TOKENS, 0, np.array(table, np.int32), len(TOKENS))])).copy()
+
+
+def test_where_pages_lie_changes_no_bit(backend: NativeBackend) -> None:
+    backend.fill(range(PAGES), np.nan)
+    neighbours = tuple(range(len(TABLE)))
+    expected = _write(backend, neighbours), _read(backend, neighbours)
+    backend.fill(range(PAGES), np.nan)
+    assert same_bits(_write(backend), expected[0])
+    assert same_bits(_read(backend, TABLE), expected[1])
+
+
+def test_scrubbing_touches_no_other_page(backend: NativeBackend) -> None:
+    _write(backend)
+    expected = _read(backend, TABLE)
+    backend.scrub([page for page in range(PAGES) if page not in TABLE])
+    assert same_bits(_read(backend, TABLE), expected)
+
+
+def test_scrubbing_leaves_nothing_of_a_page(backend: NativeBackend) -> None:
+    """A NaN in any element of K or V of any head and layer would be seen."""
+    expected = _read(backend, TABLE)  # nobody wrote to them yet
+    backend.fill(range(PAGES), np.nan)
+    backend.scrub(TABLE)
+    assert same_bits(_read(backend, TABLE), expected)
+    backend.fill([TABLE[2]], np.nan)
+    assert not np.isfinite(_read(backend, TABLE)).any()
+
+
+def test_copying_takes_all_of_a_page_and_touches_no_other(backend: NativeBackend) -> None:
+    _write(backend)
+    expected = _read(backend, TABLE)
+    backend.fill([page for page in range(PAGES) if page not in TABLE], np.nan)
+    moved = (62, 65, 126, 2, 66, 125, 3)
+    for source, target in zip(TABLE, moved, strict=True):
+        backend.copy_page(source, target)
+    assert same_bits(_read(backend, TABLE), expected)
+    assert same_bits(_read(backend, moved), expected)
+
+
+def test_a_pack_that_found_no_memory_can_be_computed_later(save_tiny: Callable[..., Path]) -> None:
+    path = save_tiny("qwen3", num_hidden_layers=1, intermediate_size=16384)
+    backend = load(path, "fp32", pages=128, threads=1)
+    tokens = np.array(tokens_of(1, 500), np.int32)
+    spans = [Span(n, tokens, 0, np.arange(32 * n, 32 * n + 32, dtype=np.int32)) for n in range(4)]
+    alone = [backend.forward(Pack.of([span])).copy() for span in spans]
+    with _memory_left(16 << 20), pytest.raises(MemoryError, match="for this pack"):
+        backend.forward(Pack.of(spans))
+    assert same_bits(backend.forward(Pack.of(spans)), np.concatenate(alone))
+
+
+@contextmanager
+def _memory_left(size: int) -> Iterator[None]:
+    """The process gets about so many bytes more, and no others."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
