@@ -49,6 +49,7 @@ class Follower:
         self._text_wanted = asyncio.Event()
         self._read_at = 0.0
         self._full_since: float | None = None
+        self._refused_at = 0.0
         self._text: RequestText | None = None
         self.users = 0
         self.task: asyncio.Task[None]
@@ -202,17 +203,22 @@ class Follower:
     async def _settle_overdue(self) -> None:
         """Placeholders for slots whose time is over. A broker without room takes none; what it has can be read.
 
+        It is not asked again at once, whatever wakes us: a placeholder that it refuses is heard as a hint, too.
+
         Raises:
             Overloaded: it had no room for too long.
         """
+        loop = asyncio.get_running_loop()
+        if self._full_since is not None and loop.time() - self._refused_at < REREAD_S:
+            return
         for placeholder in overdue(self.text.manifest, self.text.open_slots, self._clock()):
             try:
                 stored = await self._bus.settle(placeholder)
             except Overloaded:
-                now = asyncio.get_running_loop().time()
+                self._refused_at = loop.time()
                 if self._full_since is None:
-                    self._full_since = now
-                if now - self._full_since > BUS_PATIENCE_S:
+                    self._full_since = self._refused_at
+                if self._refused_at - self._full_since > BUS_PATIENCE_S:
                     raise
                 return
             metrics.PLACEHOLDERS.inc(stored == placeholder)

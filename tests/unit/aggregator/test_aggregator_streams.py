@@ -149,6 +149,31 @@ async def test_a_stream_waits_for_room_to_time_slots_out(desk: Desk, monkeypatch
     assert frame.result.status == "timed_out"
 
 
+async def test_a_full_broker_is_not_asked_again_because_its_own_refusal_was_heard_as_a_hint(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever follows hears also what the broker then refuses to store: the follower its own placeholder."""
+    monkeypatch.setattr("aggregator_svc.follow.REREAD_S", 0.2)
+    await desk.open(1, timeout_ms=1000)
+    _, first = await desk.reading()
+    settle, asked = desk.bus.settle, 0
+
+    async def full(outcome: Outcome) -> Outcome:
+        nonlocal asked
+        asked += 1
+        desk.bus._feed(outcome.rid, outcome)
+        raise Overloaded("the disk is full")
+
+    monkeypatch.setattr(desk.bus, "settle", full)
+    desk.clock.now += 3001
+    await asyncio.sleep(0.7)
+    assert 1 <= asked <= 4
+    monkeypatch.setattr(desk.bus, "settle", settle)
+    frame = await first
+    assert frame.result is not None
+    assert frame.result.status == "timed_out"
+
+
 async def test_what_is_stored_is_read_while_there_is_no_room_for_placeholders(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
