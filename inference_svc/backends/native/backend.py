@@ -199,6 +199,10 @@ _HELD_HERE_ONLY = _counts([np.empty(0, np.float32)])[0]
 """The count of an array that nobody else holds: Python versions differ in what they count."""
 
 
+_MOST_PAGES = 1 << 31
+"""The kernels number pages in 32 bits: of more, only the rest would be there."""
+
+
 def _processors() -> int:
     return len(os.sched_getaffinity(0))
 
@@ -210,6 +214,8 @@ def _check(precision: str, pages: int, threads: int | None) -> None:
         raise ValueError(f"precision {precision!r}: allowed are fp32, bf16, int8")
     if pages < 1:
         raise ValueError(f"pages must be at least 1, got {pages}")
+    if pages >= _MOST_PAGES:
+        raise ValueError(f"pages must be below {_MOST_PAGES}, got {pages}")
     if threads is not None and not 1 <= threads <= 1024:
         raise ValueError(f"threads: allowed are 1 .. 1024, got {threads}")
 

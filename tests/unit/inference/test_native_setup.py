@@ -192,6 +192,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         ({"precision": "fp16"}, "fp16 is not built"),
         ({"precision": "int4"}, "fp32, bf16, int8"),
         ({"pages": 0}, "pages must be at least 1"),
+        ({"pages": 2**32 + 1}, "pages must be below 2147483648"),
         ({"threads": 0}, "threads"),
         ({"max_context": 513}, "max_context: allowed are 1 .. 512"),
         ({"variant": "mmx"}, "avx2"),
