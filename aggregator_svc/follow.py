@@ -165,9 +165,10 @@ class Follower:
         if self.text.complete:
             return
         due_ms = next_due_ms(self.text.manifest, self.text.open_slots)
-        reread = self._read_at + REREAD_S - asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time()
+        reread = self._read_at + REREAD_S - now
         until_due = (due_ms - self._clock()) / 1000 if due_ms is not None else REREAD_S
-        again = REREAD_S if self._hints.pause_s is None else self._hints.pause_s
+        again = REREAD_S if self._hints.due is None else self._hints.due - now
         try:
             # A broker without room for a placeholder is not asked again at once.
             pause = 0.0 if self._full_since is None else REREAD_S
@@ -178,15 +179,16 @@ class Follower:
         self._wake.clear()
 
     async def _read(self) -> None:
-        hinted = self._hints.take(self.text.open_slots)
-        old = asyncio.get_running_loop().time() - self._read_at >= REREAD_S
+        loop = asyncio.get_running_loop()
+        hinted = self._hints.take(self.text.open_slots, loop.time())
+        old = loop.time() - self._read_at >= REREAD_S
         if old or len(hinted) > FEW_SLOTS:
             await self._read_all()
         else:
             for slot in hinted:
                 if (outcome := await self._bus.outcome(self._rid, slot)) is not None:
                     self._settled(outcome)
-        self._hints.unread([slot for slot in hinted if slot in self.text.open_slots], REREAD_S)
+        self._hints.unread([slot for slot in hinted if slot in self.text.open_slots], loop.time(), REREAD_S)
 
     async def _read_all(self) -> None:
         record = await self._bus.request(self._rid)

@@ -102,6 +102,31 @@ async def test_a_hint_that_is_heard_before_its_record_is_stored_is_read_as_soon_
     assert [result.text for result in results] == ["first", "second"]
 
 
+async def test_many_hints_that_are_each_heard_too_early_make_none_of_them_wait_for_the_re_read(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aggregator_svc.follow.REREAD_S", 3600.0)
+    slots, looked, stored = 40, set[int](), set[int]()
+    await desk.open(slots)
+    waiting = asyncio.ensure_future(desk.aggregator.results("", "req", 30))
+    await until(lambda: desk.bus._feeds)
+    read = desk.bus.outcome
+
+    async def stored_after_the_next_hint(rid: str, slot: int) -> Outcome | None:
+        looked.add(slot)
+        return await read(rid, slot) if slot in stored else None
+
+    monkeypatch.setattr(desk.bus, "outcome", stored_after_the_next_hint)
+    for slot in range(slots):
+        await desk.end(slot, f"answer {slot}")
+        await until(lambda slot=slot: slot in looked)
+        stored.add(slot - 1)
+    stored.add(slots - 1)
+    async with asyncio.timeout(10):
+        results = (await waiting).results
+    assert [result.text for result in results] == [f"answer {slot}" for slot in range(slots)]
+
+
 async def test_past_deadline_and_grace_reading_times_a_slot_out(desk: Desk) -> None:
     await desk.open(1, timeout_ms=1000)
     desk.clock.now += 3000
