@@ -1,5 +1,7 @@
 """Finds the next questions: sweeps the sources when the bell rings, when a channel gets free, and once a second.
 
+Once a second, and when a worker has left, it also looks for queues that nobody serves any more.
+
 A source that a sweep has found empty is passed over for a second, until the sweep
 ends or a bell rings: a batch then does not cost a look at every lane for each of
 its questions.
@@ -56,6 +58,7 @@ class Intake:
         self._lanes = lanes
         self._kinds = (False, True) if lanes else (False,)
         self._orphans: tuple[str, ...] = ()
+        self._alive: frozenset[str] = frozenset()
         self._paused: dict[str, float] = {}
         self._turns = dict.fromkeys(self._kinds, 1)
         self._more = dict.fromkeys(self._kinds, True)
@@ -100,7 +103,7 @@ class Intake:
         next_look = self._clock.monotonic()
         while not self._stopping:
             self._wake.clear()
-            if self._clock.monotonic() >= next_look:
+            if self._clock.monotonic() >= next_look or await self._somebody_left():
                 next_look = self._clock.monotonic() + SWEEP_S
                 self._look_again()
                 await self._look_for_orphans()
@@ -160,6 +163,15 @@ class Intake:
         orders = (self._order(long, turn + later) for later in range(1, room))
         return in_a_row(source, orders, skipped)
 
+    async def _somebody_left(self) -> bool:
+        """Whether a worker has gone since the last look for orphans. One that takes its leave rings for all."""
+        if not self._alive:
+            return False
+        try:
+            return not self._alive <= (await self._bus.fleet()).keys()
+        except NOT_NOW:
+            return False
+
     async def _look_for_orphans(self) -> None:
         if self._clock.monotonic() - self._listening_since < self._lease_s:
             return
@@ -167,6 +179,7 @@ class Intake:
             depths, fleet = await self._bus.depths(), await self._bus.fleet()
         except NOT_NOW:
             return
+        self._alive = frozenset(fleet)
         found = orphans(depths, fleet.keys(), self._worker_id, self._lanes)
         if found != self._orphans and found:
             log.info("serving queues that nobody else serves: %s", ", ".join(found))

@@ -244,6 +244,22 @@ async def test_orphans_are_served_after_a_lease_of_listening(running: Start) -> 
     assert "live" not in bus.tries
 
 
+async def test_the_queue_of_a_worker_that_takes_its_leave_is_served_when_it_rings(
+    running: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inference_svc.intake.SWEEP_S", 3600.0)
+    bus = FakeBus()
+    bus.sources["leaving"] = deque("x")
+    bus.alive = {"w1": None, "leaving": None}
+    desk = running(Desk(bus, room=4, lease_s=0.0))
+    await bus.tried_times(4)
+    assert bus.taken == []
+    bus.alive = {"w1": None}
+    desk.intake.ring()
+    async with asyncio.timeout(10):
+        assert await desk.takes(1) == ["x"]
+
+
 async def test_a_paused_source_is_left_alone(running: Start) -> None:
     bus = FakeBus()
     bus.sources["overflow"] = deque("x")
