@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from inference_svc.arrivals import Arrivals
 from inference_svc.clock import Clock
-from inference_svc.take_order import in_a_row, orphans, take_order
+from inference_svc.take_order import in_a_row, orphans, take_order, who_take
 from kev.bus.port import NOT_NOW, Bus, Taken
 from kev.domain.ids import short_queue
 
@@ -58,7 +58,7 @@ class Intake:
         self._lanes = lanes
         self._kinds = (False, True) if lanes else (False,)
         self._orphans: tuple[str, ...] = ()
-        self._alive: frozenset[str] = frozenset()
+        self._taking: frozenset[str] = frozenset()
         self._paused: dict[str, float] = {}
         self._turns = dict.fromkeys(self._kinds, 1)
         self._more = dict.fromkeys(self._kinds, True)
@@ -164,11 +164,12 @@ class Intake:
         return in_a_row(source, orders, skipped)
 
     async def _somebody_left(self) -> bool:
-        """Whether a worker has gone since the last look for orphans. One that takes its leave rings for all."""
-        if not self._alive:
+        """Whether a worker takes nothing more since the last look for orphans. One that takes its leave rings for
+        all."""
+        if not self._taking:
             return False
         try:
-            return not self._alive <= (await self._bus.fleet()).keys()
+            return not self._taking <= who_take(await self._bus.fleet())
         except NOT_NOW:
             return False
 
@@ -179,8 +180,8 @@ class Intake:
             depths, fleet = await self._bus.depths(), await self._bus.fleet()
         except NOT_NOW:
             return
-        self._alive = frozenset(fleet)
-        found = orphans(depths, fleet.keys(), self._worker_id, self._lanes)
+        self._taking = who_take(fleet)
+        found = orphans(depths, self._taking, self._worker_id, self._lanes)
         if found != self._orphans and found:
             log.info("serving queues that nobody else serves: %s", ", ".join(found))
         self._orphans = found

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from kev.bus.messages import BACKGROUND, EXPRESS, OVERFLOW, Lane
+from kev.bus.messages import BACKGROUND, EXPRESS, OVERFLOW, Lane, WorkerLease
 from kev.domain.ids import long_queue
 
 OVERFLOW_EVERY = 4
 BACKGROUND_EVERY = 16
+_READY = "ready"
 _LATER = (OVERFLOW.source, BACKGROUND.source)
 
 
@@ -21,7 +22,7 @@ def take_order(own: str, orphans: Sequence[str], turn: int, long: bool = False) 
 
     Args:
         own: This worker's id.
-        orphans: Sources without a living worker.
+        orphans: Sources whose worker takes nothing any more.
         turn: Number of the take, from 1.
         long: Of the long queues instead; ``orphans`` are such.
     """
@@ -54,14 +55,21 @@ def in_a_row(source: str, orders: Iterable[Sequence[str]], skipped: Collection[s
     return count
 
 
-def orphans(depths: Mapping[Lane, int], alive: Collection[str], own: str, lanes: bool = False) -> tuple[str, ...]:
-    """Queues that hold questions and that nobody else is bound to serve, by name: of workers that do not live any more.
+def who_take(fleet: Mapping[str, WorkerLease]) -> frozenset[str]:
+    """Workers that take questions. One that drains lives on for as long as its running answers need, and takes none:
+    what waits in its queue shall not wait for those."""
+    return frozenset(name for name, lease in fleet.items() if lease.state == _READY)
+
+
+def orphans(depths: Mapping[Lane, int], taking: Collection[str], own: str, lanes: bool = False) -> tuple[str, ...]:
+    """Queues that hold questions and that nobody else is bound to serve, by name: of workers that take none any more.
 
     Args:
+        taking: Workers that do.
         lanes: Whether this worker has long channels. One that has none also looks after the shared long queues and
             its own: whoever filled them may be gone.
     """
     waiting = [lane for lane, depth in depths.items() if depth > 0]
-    dead = {lane.queue for lane in waiting if not lane.shared and lane.source not in alive and lane.source != own}
+    dead = {lane.queue for lane in waiting if not lane.shared and lane.source not in taking and lane.source != own}
     left = {lane.queue for lane in waiting if lane.long and not lanes and (lane.shared or lane.source == own)}
     return tuple(sorted(dead | left))

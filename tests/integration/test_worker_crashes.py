@@ -370,6 +370,25 @@ async def test_a_question_that_every_drain_gives_back_is_blamed_for_none_of_them
         assert [await bus.strike("r1", slot) for _ in range(2)] == [0, 1], "a crash counts from here on"
 
 
+async def test_what_waits_behind_a_drain_is_answered_by_another_worker_while_that_goes_on() -> None:
+    settings = settings_with(bus__ack_wait_ms=60_000, bus__lease_ms=60_000)
+    bus = bus_for(settings)
+    gate = Gate()
+    async with worker(bus, FakeBackend(before=gate), settings=settings) as running:
+        await submit(bus, [question(n, [2], rid="r2") for n in range(4)])
+        await gate.reached()
+        await _until(lambda: running.free == 0)
+        await submit(bus, [question(0, [1])])
+        draining = asyncio.ensure_future(running.drain(60))
+        try:
+            async with asyncio.timeout(30), worker(bus, worker_id="w2"):
+                assert (await outcomes(bus))[0].audit.worker_id == "w2"
+                assert not draining.done()
+        finally:
+            gate.go.set()
+            await draining
+
+
 async def test_late_readers_get_the_text_so_far() -> None:
     gate = Gate()
     gate.go.set()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_svc.take_order import orphans, take_order
-from kev.bus.messages import EXPRESS, OVERFLOW, Lane
+from inference_svc.take_order import orphans, take_order, who_take
+from kev.bus.messages import EXPRESS, OVERFLOW, Lane, WorkerLease
 
 
 def test_the_usual_order() -> None:
@@ -41,6 +41,13 @@ def test_orphans_are_queues_of_workers_that_are_gone() -> None:
     depths |= {EXPRESS: 3, OVERFLOW: 5}
     assert orphans(depths, ["w2"], "w1") == ("w3",)
     assert orphans(depths, [], "w1") == ("w2", "w3")
+
+
+def test_a_worker_that_drains_takes_nothing_more() -> None:
+    fleet = {
+        name: WorkerLease(name, 4, 4, state, "m", "t", 512) for name, state in (("w1", "ready"), ("w2", "draining"))
+    }
+    assert who_take(fleet) == {"w1"}
 
 
 def test_long_queues_have_an_order_of_their_own() -> None:

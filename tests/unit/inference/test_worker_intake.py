@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -20,6 +20,12 @@ class Name(str):
     """A taken question."""
 
     behind = 0
+
+
+class Lease(NamedTuple):
+    """What the intake reads of one."""
+
+    state: str = "ready"
 
 
 class FakeBus:
@@ -237,24 +243,25 @@ async def test_a_freed_channel_costs_no_sweep_when_everything_was_empty(running:
 async def test_orphans_are_served_after_a_lease_of_listening(running: Start) -> None:
     bus = FakeBus()
     bus.sources |= {"old": deque("x"), "live": deque("y")}
-    bus.alive = {"live": None}
+    bus.alive = {"live": Lease()}
     desk = running(Desk(bus, room=4, lease_s=0.5))
     assert bus.taken == []
     assert await desk.takes(1) == ["x"]
     assert "live" not in bus.tries
 
 
+@pytest.mark.parametrize("left", [{}, {"leaving": Lease("draining")}])
 async def test_the_queue_of_a_worker_that_takes_its_leave_is_served_when_it_rings(
-    running: Start, monkeypatch: pytest.MonkeyPatch
+    running: Start, monkeypatch: pytest.MonkeyPatch, left: dict[str, Lease]
 ) -> None:
     monkeypatch.setattr("inference_svc.intake.SWEEP_S", 3600.0)
     bus = FakeBus()
     bus.sources["leaving"] = deque("x")
-    bus.alive = {"w1": None, "leaving": None}
+    bus.alive = {"w1": Lease(), "leaving": Lease()}
     desk = running(Desk(bus, room=4, lease_s=0.0))
     await bus.tried_times(4)
     assert bus.taken == []
-    bus.alive = {"w1": None}
+    bus.alive = {"w1": Lease(), **left}
     desk.intake.ring()
     async with asyncio.timeout(10):
         assert await desk.takes(1) == ["x"]
