@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from kev.bus.messages import BACKGROUND, EXPRESS, OVERFLOW, Lane, WorkerLease
+from kev.bus.messages import BACKGROUND, EXPRESS, OVERFLOW, READY, Lane, WorkerLease
 from kev.domain.ids import long_queue
 
 OVERFLOW_EVERY = 4
 BACKGROUND_EVERY = 16
-_READY = "ready"
 _LATER = (OVERFLOW.source, BACKGROUND.source)
 
 
@@ -58,7 +57,7 @@ def in_a_row(source: str, orders: Iterable[Sequence[str]], skipped: Collection[s
 def who_take(fleet: Mapping[str, WorkerLease]) -> frozenset[str]:
     """Workers that take questions. One that drains lives on for as long as its running answers need, and takes none:
     what waits in its queue shall not wait for those."""
-    return frozenset(name for name, lease in fleet.items() if lease.state == _READY)
+    return frozenset(name for name, lease in fleet.items() if lease.state == READY)
 
 
 def orphans(depths: Mapping[Lane, int], taking: Collection[str], own: str, lanes: bool = False) -> tuple[str, ...]:

@@ -236,6 +236,10 @@ class CancelHint(Struct, frozen=True):
     slots: tuple[int, ...]
 
 
+READY = "ready"
+"""State of a worker that takes questions."""
+
+
 class WorkerLease(Struct, frozen=True):
     """A worker's beat.
 

@@ -226,10 +226,11 @@ class Bus(Protocol):
 
     # -- fleet ---------------------------------------------------------------------
     async def announce(self, lease: WorkerLease) -> None:
-        """Beats: creates or renews the worker's lease (and its queues)."""
+        """Beats: creates or renews the worker's lease (and its queues). A worker that drains rings all bells: what
+        waits in its queue is for others now."""
 
     async def withdraw(self, worker_id: str) -> None:
-        """Ends the worker's lease. Its queues stay until they are empty."""
+        """Ends the worker's lease, and rings all bells. Its queues stay until they are empty."""
 
     async def fleet(self) -> Mapping[str, WorkerLease]:
         """Workers that have beaten within a lease by this process's own clock."""

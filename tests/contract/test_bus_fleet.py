@@ -79,6 +79,21 @@ async def test_a_worker_that_withdraws_is_gone_at_once(lab: Lab):
     assert await late.fleet() == {}
 
 
+@pytest.mark.parametrize("leave", ["drain", "withdraw"])
+async def test_a_worker_that_leaves_rings_for_the_others_and_is_seen_to_have_left_by_then(lab: Lab, leave: str):
+    worker, other = await lab.connect(lease_s=30.0), await lab.connect(lease_s=30.0)
+    rung = asyncio.Event()
+    subscription = await other.on_bell("other", rung.set)
+    await worker.announce(lease("w"))
+    await seen(other, "w")
+    assert not rung.is_set()
+    await (worker.withdraw("w") if leave == "withdraw" else worker.announce(lease("w", state="draining")))
+    async with asyncio.timeout(10):
+        await rung.wait()
+    assert [one.state for one in (await other.fleet()).values()] == ([] if leave == "withdraw" else ["draining"])
+    await subscription.close()
+
+
 async def test_withdrawing_keeps_the_queue(bus):
     await bus.announce(lease("w"))
     await bus.enqueue([question(new_rid(), 0, Lane("w", 0))])

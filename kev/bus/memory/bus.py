@@ -15,6 +15,7 @@ from kev.bus.memory.queues import Queues
 from kev.bus.memory.records import Expiring, Records
 from kev.bus.memory.taken import MemoryTaken, Texts, TextsListener
 from kev.bus.messages import (
+    READY,
     CancelHint,
     ContextPool,
     DeadLetter,
@@ -246,6 +247,8 @@ class MemoryBus:
         """See ``Bus.announce``."""
         check_worker(lease.worker_id)
         self._leases.set(lease.worker_id, lease, self._time())
+        if lease.state != READY:
+            self._ring(frozenset({"any"}))
 
     async def withdraw(self, worker_id: str) -> None:
         """See ``Bus.withdraw``."""

@@ -12,6 +12,7 @@ from nats.aio.msg import Msg
 from kev.bus.checks import check_worker
 from kev.bus.feed import BusStats
 from kev.bus.messages import (
+    READY,
     CancelHint,
     ContextPool,
     DeadLetter,
@@ -222,6 +223,8 @@ class NatsBus:
     async def announce(self, lease: WorkerLease) -> None:
         """See ``Bus.announce``."""
         await self._fleet.announce(lease)
+        if lease.state != READY:
+            await self._submit.ring(frozenset({"any"}))
         await self._take.prepare(lease.worker_id)
         if lease.long_channels:
             await self._take.prepare(long_queue(lease.worker_id))
