@@ -116,6 +116,8 @@ class Watch:
             log.info("the fleet has %d usable channels", len(view.members))
 
     async def _pause(self) -> None:
+        """Until the next poll. Who begins to wait is told soon: what looks full may have drained since the last one."""
+        polled = time.monotonic()
         pause = self._hurry_s if self._hurry() else self._poll_s
         self._rush.clear()
         try:
@@ -123,4 +125,4 @@ class Watch:
                 await self._rush.wait()
         except TimeoutError:
             return
-        await asyncio.sleep(self._hurry_s)
+        await asyncio.sleep(max(0.0, polled + self._hurry_s - time.monotonic()))
