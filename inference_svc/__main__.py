@@ -14,6 +14,7 @@ from inference_svc.loading import LoadedModel, ModelUnusable, load_model, worker
 from inference_svc.metrics import WorkerMetrics
 from inference_svc.service import NAME, WorkerServicer
 from inference_svc.worker import Drained, Worker, WorkerFailed
+from kev.bus.messages import READY
 from kev.bus.nats import NatsBus, TopologyMismatch
 from kev.bus.port import Bus
 from kev.config.settings import Settings
@@ -74,7 +75,7 @@ async def _serve(settings: Settings, bus: Bus, model: LoadedModel, worker_id: st
     add_WorkerServiceServicer_to_server(servicer, host.server)  # type: ignore[no-untyped-call]
     address = await host.start()
     # SERVING while the worker takes questions and its model advances.
-    health = asyncio.ensure_future(host.follow_health(lambda: worker.state == "ready" and worker.healthy, HEALTH_S))
+    health = asyncio.ensure_future(host.follow_health(lambda: worker.state == READY and worker.healthy, HEALTH_S))
     try:
         await worker.start(address)
         await host.set_serving(True)

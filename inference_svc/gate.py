@@ -11,6 +11,7 @@ from inference_svc.pool_cache import PoolCache, PoolUnusable
 from inference_svc.report import End
 from inference_svc.rows import Int32Array
 from inference_svc.settle import persist
+from kev.bus.messages import READY
 from kev.bus.port import Bus
 from kev.domain.outcome import FinishReason
 from kev.domain.question import Isolation
@@ -105,7 +106,7 @@ class Gate:
         """A prompt of another tokenizer: for a worker that has it, if one lives."""
         fleet = await persist(self._bus.fleet, "fleet")
         wanted = held.question.tokenizer_digest
-        if any(lease.tokenizer_digest == wanted and lease.state == "ready" for lease in fleet.values()):
+        if any(lease.tokenizer_digest == wanted and lease.state == READY for lease in fleet.values()):
             return Verdict(Fate.GIVE_BACK)
         detail = "the prompt was made with another tokenizer than this deployment's workers have"
         return self._final(FinishReason.ERROR, "tokenizer_mismatch", detail)

@@ -27,7 +27,7 @@ from inference_svc.pages import IntegrityError
 from inference_svc.report import Report
 from inference_svc.self_test import SelfTestFailed, tested
 from inference_svc.serving import Serving
-from kev.bus.messages import WorkerLease
+from kev.bus.messages import READY, WorkerLease
 from kev.bus.port import NOT_NOW, Bus, Subscription
 from kev.config.settings import Settings
 from kev.domain.errors import BusUnavailable, NotServed
@@ -119,7 +119,7 @@ class Worker:
             raise NotServed(f"isolation.level strict is not served: {self.self_test_line}")
         self.identity = dataclasses.replace(self.identity, levels=levels, address=address)
         self._assemble()
-        self.state = "ready"
+        self.state = READY
         await self._beats.announce()
         self._subscriptions = [
             await self._bus.on_bell(self.identity.worker_id, self._intake.ring),

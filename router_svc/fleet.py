@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kev.bus.messages import Lane, WorkerLease
+from kev.bus.messages import READY, Lane, WorkerLease
 from kev.domain.question import Isolation
-
-READY = "ready"
 
 
 @dataclass(frozen=True, slots=True)

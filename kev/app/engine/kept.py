@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from inference_svc.worker import Worker, WorkerFailed
+from kev.bus.messages import READY
 
 log = logging.getLogger(__name__)
 RETRY_S = 5.0
@@ -48,7 +49,7 @@ class KeptWorker:
     @property
     def healthy(self) -> bool:
         """Whether a worker serves and its model advances."""
-        return self.worker.state == "ready" and self.worker.healthy
+        return self.worker.state == READY and self.worker.healthy
 
     async def _keep(self) -> None:
         while await self._failed():
