@@ -1,4 +1,4 @@
-"""The library's C interface, as ``engine.cpp`` declares it. ctypes frees the GIL during every call."""
+"""The library's C interface, as ``decoder.h`` and ``engine.cpp`` declare it. ctypes frees the GIL during every call."""
 
 from __future__ import annotations
 
