@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from inference_models import tokens_of
 from native_support import PRECISIONS, load
+from no_memory import INTERMEDIATE
 
 from inference_svc.backends.native import NativeBackend
 from inference_svc.rows import Float32Array, Pack, Span
@@ -80,7 +81,7 @@ def test_copying_takes_all_of_a_page_and_touches_no_other(backend: NativeBackend
 
 
 def test_a_pack_that_found_no_memory_can_be_computed_later(save_tiny: Callable[..., Path]) -> None:
-    path = save_tiny("qwen3", num_hidden_layers=1, intermediate_size=16384)
+    path = save_tiny("qwen3", num_hidden_layers=1, intermediate_size=INTERMEDIATE)
     # In a process of its own: this one may have freed memory left, which no limit takes from it.
     command = [sys.executable, str(Path(__file__).with_name("no_memory.py")), str(path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
