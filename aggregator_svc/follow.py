@@ -142,6 +142,8 @@ class Follower:
                 self._tell(self.text.hear(await self._bus.catch_up(self._rid)))
             except BusUnavailable:
                 metrics.READ_ERRORS.inc()
+            except Exception:
+                log.exception("the text so far could not be used")
             await asyncio.sleep(CATCH_UP_PAUSE_S)
 
     # -- outcomes ------------------------------------------------------------------

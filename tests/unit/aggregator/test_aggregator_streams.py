@@ -94,6 +94,28 @@ async def test_a_lost_piece_is_asked_for(desk: Desk) -> None:
     await stream.aclose()
 
 
+async def test_a_lost_piece_is_asked_for_again_after_an_error(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aggregator_svc.follow.CATCH_UP_PAUSE_S", 0.001)
+    await desk.open(1)
+    stream, first = await desk.reading()
+    await desk.bus.on_catch_up(lambda rid: [Piece(0, 1, "w/0", 0, "abc")])
+    catch_up, failed = desk.bus.catch_up, asyncio.Event()
+
+    async def fails_once(rid: str) -> tuple[Piece, ...]:
+        if not failed.is_set():
+            failed.set()
+            raise ValueError("not a piece")
+        return await catch_up(rid)
+
+    monkeypatch.setattr(desk.bus, "catch_up", fails_once)
+    async with asyncio.timeout(10):
+        await desk.say(0, 3, "def")
+        await failed.wait()
+        await desk.say(0, 6, "ghi")
+        assert (await first).text == "abcdefghi"
+    await stream.aclose()
+
+
 async def test_an_outcome_without_a_hint_is_found(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aggregator_svc.follow.REREAD_S", 0.05)
     await desk.open(1)
