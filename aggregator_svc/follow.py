@@ -172,9 +172,7 @@ class Follower:
         until_due = (due_ms - self._clock()) / 1000 if due_ms is not None else REREAD_S
         again = REREAD_S if self._hints.due is None else self._hints.due - now
         try:
-            # A broker without room for a placeholder is not asked again at once.
-            pause = 0.0 if self._full_since is None else REREAD_S
-            async with asyncio.timeout(max(pause, min(reread, until_due, again))):
+            async with asyncio.timeout(max(self._pause_s(), min(reread, until_due, again))):
                 await self._wake.wait()
         except TimeoutError:
             pass
@@ -204,6 +202,12 @@ class Follower:
         if self.text.has_gap:
             self._text_wanted.set()
 
+    def _pause_s(self) -> float:
+        """How long a broker that had no room for the last placeholder is not asked again; 0 if it had some."""
+        if self._full_since is None:
+            return 0.0
+        return max(0.0, self._refused_at + REREAD_S - asyncio.get_running_loop().time())
+
     async def _settle_overdue(self) -> None:
         """Placeholders for slots whose time is over. A broker without room takes none; what it has can be read.
 
@@ -212,14 +216,13 @@ class Follower:
         Raises:
             Overloaded: it had no room for too long.
         """
-        loop = asyncio.get_running_loop()
-        if self._full_since is not None and loop.time() - self._refused_at < REREAD_S:
+        if self._pause_s() > 0:
             return
         for placeholder in overdue(self.text.manifest, self.text.open_slots, self._clock()):
             try:
                 stored = await self._bus.settle(placeholder)
             except Overloaded:
-                self._refused_at = loop.time()
+                self._refused_at = asyncio.get_running_loop().time()
                 if self._full_since is None:
                     self._full_since = self._refused_at
                 if self._refused_at - self._full_since > BUS_PATIENCE_S:
