@@ -38,7 +38,7 @@ class StandIn:
 
     async def __aenter__(self) -> Self:
         await self._announce()
-        self._subscription = await self._bus.on_bell(NAME, self._bell.set)
+        self._subscription = await self._bus.on_bell(NAME, lambda _: self._bell.set())
         self._tasks = [asyncio.create_task(self._serve()) for _ in range(self._channels)]
         self._tasks.append(asyncio.create_task(self._beat()))
         return self

@@ -2,9 +2,9 @@
 
 Once a second, and when a worker has left, it also looks for queues that nobody serves any more.
 
-A source that a sweep has found empty is passed over for a second, until the sweep
-ends or a bell rings: a batch then does not cost a look at every lane for each of
-its questions.
+A source that was found empty is passed over until a bell names it, but for a second
+at most: what comes back from a worker that died rings no bell. So a batch costs one
+look at the queue that it is in, not a look at every lane for each of its questions.
 """
 
 from __future__ import annotations
@@ -63,16 +63,19 @@ class Intake:
         self._turns = dict.fromkeys(self._kinds, 1)
         self._more = dict.fromkeys(self._kinds, True)
         self._empty: dict[str, float] = {}  # until when it is passed over
-        self._rings = 0
         self._wake = asyncio.Event()
         self._stopping = False
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def ring(self) -> None:
-        """Something was queued."""
-        self._rings += 1
-        self._empty.clear()
+    def ring(self, queues: frozenset[str] = frozenset()) -> None:
+        """Something was queued.
+
+        Args:
+            queues: Where; none if that is not known.
+        """
+        for source in queues or tuple(self._empty):
+            self._empty.pop(source, None)
         self._look_again()
         self._wake.set()
 
@@ -105,6 +108,7 @@ class Intake:
             self._wake.clear()
             if self._clock.monotonic() >= next_look or await self._somebody_left():
                 next_look = self._clock.monotonic() + SWEEP_S
+                self._empty.clear()
                 self._look_again()
                 await self._look_for_orphans()
             await self._sweep()
@@ -115,7 +119,6 @@ class Intake:
 
     async def _sweep(self) -> None:
         """Takes until there is no room or nothing left, of each kind."""
-        self._empty.clear()
         for long in self._kinds:
             with self._arrivals.behind() as behind:
                 while self._more[long] and not self._stopping and (room := self._room(long)):
@@ -135,13 +138,16 @@ class Intake:
         for source in self._order(long, self._turns[long]):
             if source in skipped:
                 continue
-            most, rings = self._most(source, long, room, skipped), self._rings
+            most = self._most(source, long, room, skipped)
+            self._empty[source] = now + SWEEP_S  # unless a bell rings meanwhile
             try:
                 found = await self._bus.take(source, most)
             except NOT_NOW:
+                self._empty.pop(source, None)
                 return ()  # the beat says so; the next sweep tries again
-            if len(found) < most and rings == self._rings:
-                self._empty[source] = now + SWEEP_S
+            if len(found) == most:
+                self._empty.pop(source, None)
+            elif source in self._empty:
                 skipped.add(source)
             self._turns[long] += len(found)
             for taken in found:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 
 from kev.bus.messages import ContextPool, Lane, Piece, QueuedQuestion, digest_of_tokens
 from kev.domain.errors import InvalidArgument
@@ -63,6 +64,20 @@ def latest_pieces(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
     return tuple(best[slot] for slot in sorted(best))
 
 
-def bells_for(questions: Iterable[QueuedQuestion]) -> frozenset[str]:
-    """Whose bells to ring for these questions: worker ids, or ``any``."""
-    return frozenset("any" if question.lane.shared else question.lane.source for question in questions)
+Bells = Mapping[str, frozenset[str]]
+"""Whose bells to ring, worker ids or ``any``, and which queues got something; none: nobody knows which."""
+
+ALL_BELLS: Bells = {"any": frozenset()}
+
+
+def bells_for(questions: Iterable[QueuedQuestion]) -> Bells:
+    """The bells to ring for questions that were put in."""
+    queues: defaultdict[str, set[str]] = defaultdict(set)
+    for lane in {question.lane for question in questions}:
+        queues["any" if lane.shared else lane.source].add(lane.queue)
+    return {name: frozenset(some) for name, some in queues.items()}
+
+
+def bells_for_return(question: QueuedQuestion) -> Bells:
+    """The bells to ring for a question that was given back: whoever its queue belongs to may be gone."""
+    return {**bells_for([question]), "any": frozenset({question.lane.queue})}

@@ -49,6 +49,12 @@ class Lane(Struct, frozen=True, order=True):
 EXPRESS, OVERFLOW, BACKGROUND = (Lane(name) for name in SHARED_LANES)
 
 
+class Bell(Struct, frozen=True):
+    """Something was queued. ``queues``: where, as ``Lane.queue`` says it; none, if nobody knows."""
+
+    queues: tuple[str, ...] = ()
+
+
 class SlotPlan(Struct, frozen=True):
     """What a manifest says of one slot. ``deadline_ms`` is Unix milliseconds."""
 

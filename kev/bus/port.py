@@ -189,8 +189,13 @@ class Bus(Protocol):
     async def dead_letter(self, question: QueuedQuestion, reason: str, strikes: int) -> None:
         """Keeps a question that must not run again, for the operator."""
 
-    async def on_bell(self, worker_id: str, ring: Callable[[], None]) -> Subscription:
-        """Calls ``ring`` when something was queued for this worker or for any."""
+    async def on_bell(self, worker_id: str, ring: Callable[[frozenset[str]], None]) -> Subscription:
+        """Calls ``ring`` when something was queued for this worker or for any.
+
+        Args:
+            ring: Gets the queues, as ``take`` calls them, that got something; none where that is not known, and every
+                queue may have.
+        """
 
     async def on_cancel(self, cancel: Callable[[CancelHint], None]) -> Subscription:
         """Calls ``cancel`` for every cancel hint."""

@@ -83,7 +83,7 @@ async def test_a_worker_that_withdraws_is_gone_at_once(lab: Lab):
 async def test_a_worker_that_leaves_rings_for_the_others_and_is_seen_to_have_left_by_then(lab: Lab, leave: str):
     worker, other = await lab.connect(lease_s=30.0), await lab.connect(lease_s=30.0)
     rung = asyncio.Event()
-    subscription = await other.on_bell("other", rung.set)
+    subscription = await other.on_bell("other", lambda _: rung.set())
     await worker.announce(lease("w"))
     await seen(other, "w")
     assert not rung.is_set()

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from bus_labs import Lab
-from bus_makers import lease, new_rid, questions
+from bus_makers import lease, new_rid, question, questions
 from bus_takes import take_one
 
-from kev.bus.messages import EXPRESS, CancelHint, Lane
+from kev.bus.messages import BACKGROUND, EXPRESS, CancelHint, Lane
 
 
 class Ear:
     """Counts calls and lets a test wait for them."""
 
     def __init__(self) -> None:
-        self.heard: list[object] = []
+        self.heard: list[Any] = []
         self._news = asyncio.Event()
 
-    def __call__(self, message: object = None) -> None:
+    def __call__(self, message: object) -> None:
         self.heard.append(message)
         self._news.set()
 
@@ -35,7 +36,20 @@ async def test_a_bell_rings_for_the_worker_that_got_something(lab: Lab):
     await worker.on_bell("other", other)
     await router.enqueue(questions(new_rid(), 3, Lane("w", 1)))
     await mine.wait()
+    assert mine.heard == [{"w"}]
     assert other.heard == []
+
+
+async def test_a_bell_says_which_queues_got_something(lab: Lab):
+    router, worker = await lab.connect(), await lab.connect()
+    ear = Ear()
+    await worker.on_bell("w", ear)
+    lanes = [Lane("w", 0), Lane("w", 1, long=True), EXPRESS, BACKGROUND, Lane("other", 0)]
+    await router.enqueue([question(new_rid(), 0, lane) for lane in lanes])
+    await ear.wait()
+    while len(ear.heard) < 2:
+        await ear.wait()
+    assert sorted(ear.heard, key=sorted) == [{"background", "express"}, {"w", "w.long"}]
 
 
 async def test_a_shared_lane_rings_every_bell(lab: Lab):
@@ -56,6 +70,7 @@ async def test_a_question_given_back_rings_for_all(lab: Lab):
     await two.on_bell("other", ear)
     await taken.give_back()
     await ear.wait()
+    assert ear.heard == [{"w"}]
 
 
 async def test_a_worker_that_leaves_rings_for_all(lab: Lab):
@@ -65,6 +80,7 @@ async def test_a_worker_that_leaves_rings_for_all(lab: Lab):
     await two.on_bell("other", ear)
     await one.withdraw("w")
     await ear.wait()
+    assert ear.heard == [frozenset()], "its queue is named by nobody: whoever hears it looks everywhere"
 
 
 async def test_refused_questions_ring_no_bell(bus):
@@ -102,7 +118,7 @@ async def test_cancel_hints_reach_every_worker(lab: Lab):
 
 
 async def test_a_callback_that_fails_harms_nobody(bus):
-    def broken() -> None:
+    def broken(queues: frozenset[str]) -> None:
         raise RuntimeError("no bell")
 
     loop_errors: list[object] = []

@@ -54,6 +54,20 @@ async def test_rubbish_among_several_is_buried_and_its_place_is_used(server: Loc
     await bus.close()
 
 
+@pytest.mark.parametrize(("says", "undecodable"), [(b"", 0), (b"\xff", 1), (b"\x01", 1)], ids=repr)
+async def test_a_bell_that_does_not_say_where_is_heard(server: LocalNats, says: bytes, undecodable: int):
+    bus = await connect(server, namespace="bells")
+    client = await nats.connect(server.url)
+    heard: asyncio.Queue[frozenset[str]] = asyncio.Queue()
+    await bus.on_bell("w", heard.put_nowait)
+    await client.publish("bells.bell.w", says)
+    async with asyncio.timeout(10):
+        assert await heard.get() == frozenset()
+    assert bus.stats.undecodable == undecodable
+    await client.close()
+    await bus.close()
+
+
 async def test_those_in_hand_are_kept_when_rubbish_among_them_cannot_be_buried(
     server: LocalNats, monkeypatch: pytest.MonkeyPatch
 ):

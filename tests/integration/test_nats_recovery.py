@@ -106,7 +106,7 @@ async def test_a_connection_and_its_subscriptions_survive_a_restart(server: Loca
     router, worker = await connect(server), await connect(server)
     rid = new_rid()
     rung, cancelled = asyncio.Event(), asyncio.Event()
-    await worker.on_bell("w", rung.set)
+    await worker.on_bell("w", lambda _: rung.set())
     await worker.on_cancel(lambda _: cancelled.set())
     await worker.on_catch_up(lambda _: [Piece(0, 1, "w/0", 0, "so far")])
     await router.open_request(manifest(rid, slots=1))
@@ -170,7 +170,7 @@ async def test_a_connection_that_the_broker_ends_is_made_anew(tmp_path: Path):
     with LocalNats(tmp_path / "nats", include=extra) as server:
         bus = await connect(server, user="kev", password="right", connect_timeout_s=0.5)
         rung = asyncio.Event()
-        await bus.on_bell("w", rung.set)
+        await bus.on_bell("w", lambda _: rung.set())
         extra.write_text(users("wrong"))
         server.reload()
         await until(lambda: asyncio.sleep(0, bus.connected), lambda connected: not connected)

@@ -81,7 +81,7 @@ class Lab:
 
     async def _work(self) -> None:
         rang = asyncio.Event()
-        await self.bus.on_bell("w1", rang.set)
+        await self.bus.on_bell("w1", lambda _: rang.set())
         while True:
             while await answer_one(self.bus) is not None:
                 pass

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from kev.bus.checks import bells_for, check_pool, check_source, check_worker, latest_pieces, unique
+from kev.bus.checks import ALL_BELLS, Bells, bells_for, check_pool, check_source, check_worker, latest_pieces, unique
 from kev.bus.feed import BusStats, Feed
 from kev.bus.memory.hub import Topic
 from kev.bus.memory.pools import Pools
@@ -73,7 +73,7 @@ class MemoryBus:
         self._leases: Expiring[str, WorkerLease] = Expiring(s.lease_s)
         self._pools = Pools()
         self._dead: Expiring[tuple[str, int], DeadLetter] = Expiring(s.dead_letter_ttl_s)
-        self._bells: Topic[str] = Topic()
+        self._bells: Topic[tuple[str, frozenset[str]]] = Topic()
         self._cancels: Topic[CancelHint] = Topic()
         self._feeds: dict[str, list[Feed]] = {}
         self._texts: list[TextsListener] = []
@@ -194,11 +194,11 @@ class MemoryBus:
         """All dead letters, oldest first; for the operator."""
         return tuple(self._dead.values(self._time()))
 
-    async def on_bell(self, worker_id: str, ring: Callable[[], None]) -> Subscription:
+    async def on_bell(self, worker_id: str, ring: Callable[[frozenset[str]], None]) -> Subscription:
         """See ``Bus.on_bell``."""
         check_worker(worker_id)
         self._time()
-        return self._bells.add(lambda name: ring() if name in (worker_id, "any") else None)
+        return self._bells.add(lambda bell: ring(bell[1]) if bell[0] in (worker_id, "any") else None)
 
     async def on_cancel(self, cancel: Callable[[CancelHint], None]) -> Subscription:
         """See ``Bus.on_cancel``."""
@@ -248,13 +248,13 @@ class MemoryBus:
         check_worker(lease.worker_id)
         self._leases.set(lease.worker_id, lease, self._time())
         if lease.state != READY:
-            self._ring(frozenset({"any"}))
+            self._ring(ALL_BELLS)
 
     async def withdraw(self, worker_id: str) -> None:
         """See ``Bus.withdraw``."""
         self._time()
         self._leases.drop(worker_id)
-        self._ring(frozenset({"any"}))
+        self._ring(ALL_BELLS)
 
     async def fleet(self) -> Mapping[str, WorkerLease]:
         """See ``Bus.fleet``."""
@@ -275,9 +275,9 @@ class MemoryBus:
             raise BusUnavailable("the bus of this process is closed")
         return self._now()
 
-    def _ring(self, names: frozenset[str]) -> None:
-        for name in names:
-            self._bells.send(name)
+    def _ring(self, bells: Bells) -> None:
+        for bell in bells.items():
+            self._bells.send(bell)
 
     def _feed(self, rid: str, item: Delta | Outcome) -> None:
         for feed in self._feeds.get(rid, ()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kev.bus.checks import bells_for
+from kev.bus.checks import Bells, bells_for_return
 from kev.bus.memory.queues import Entry, Queues
 from kev.bus.messages import Piece, QueuedQuestion
 
@@ -17,7 +17,7 @@ class MemoryTaken:
     Args:
         now: The bus's clock, seconds.
         time: The same while the bus is open; raises ``BusUnavailable`` once it is closed.
-        ring: Rings the bells of these workers.
+        ring: Rings these bells.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class MemoryTaken:
         queues: Queues,
         now: Callable[[], float],
         time: Callable[[], float],
-        ring: Callable[[frozenset[str]], None],
+        ring: Callable[[Bells], None],
     ) -> None:
         self._entry = entry
         self._queues = queues
@@ -62,7 +62,7 @@ class MemoryTaken:
         self._time()
         if self.held:
             self._queues.give_back(self._entry)
-            self._ring(bells_for([self.question]) | {"any"})
+            self._ring(bells_for_return(self.question))
 
 
 class TextsListener:

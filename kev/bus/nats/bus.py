@@ -9,10 +9,11 @@ from contextlib import AbstractAsyncContextManager
 import msgspec
 from nats.aio.msg import Msg
 
-from kev.bus.checks import check_worker
+from kev.bus.checks import ALL_BELLS, check_worker
 from kev.bus.feed import BusStats
 from kev.bus.messages import (
     READY,
+    Bell,
     CancelHint,
     ContextPool,
     DeadLetter,
@@ -166,12 +167,26 @@ class NatsBus:
         """All dead letters, oldest first; for the operator."""
         return await self._dead.letters()
 
-    async def on_bell(self, worker_id: str, ring: Callable[[], None]) -> Subscription:
+    async def on_bell(self, worker_id: str, ring: Callable[[frozenset[str]], None]) -> Subscription:
         """See ``Bus.on_bell``. Also rings after a reconnect: a bell may have been missed."""
         check_worker(worker_id)
-        listenings = [await self._link.listen(self._names.bell(name), lambda _: ring()) for name in (worker_id, "any")]
+
+        def hear(message: Msg) -> None:
+            ring(frozenset(self._bell(message.data).queues))
+
+        listenings = [await self._link.listen(self._names.bell(name), hear) for name in (worker_id, "any")]
         await self._link.flush()
-        return _Bell(self._link, listenings, ring)
+        return _BellListening(self._link, listenings, lambda: ring(frozenset()))
+
+    def _bell(self, data: bytes) -> Bell:
+        """What a bell says. One that says nothing, as of a neighbouring version, is heard all the same."""
+        if not data:
+            return Bell()
+        try:
+            return decode(data, Bell)
+        except (msgspec.MsgspecError, ValueError):
+            self.stats.undecodable += 1
+            return Bell()
 
     async def on_cancel(self, cancel: Callable[[CancelHint], None]) -> Subscription:
         """See ``Bus.on_cancel``."""
@@ -224,7 +239,7 @@ class NatsBus:
         """See ``Bus.announce``."""
         await self._fleet.announce(lease)
         if lease.state != READY:
-            await self._submit.ring(frozenset({"any"}))
+            await self._submit.ring(ALL_BELLS)
         await self._take.prepare(lease.worker_id)
         if lease.long_channels:
             await self._take.prepare(long_queue(lease.worker_id))
@@ -232,7 +247,7 @@ class NatsBus:
     async def withdraw(self, worker_id: str) -> None:
         """See ``Bus.withdraw``."""
         await self._fleet.withdraw(worker_id)
-        await self._submit.ring(frozenset({"any"}))
+        await self._submit.ring(ALL_BELLS)
 
     async def fleet(self) -> Mapping[str, WorkerLease]:
         """See ``Bus.fleet``."""
@@ -244,7 +259,7 @@ class NatsBus:
         await self._link.close()
 
 
-class _Bell:
+class _BellListening:
     """A registration of ``on_bell``."""
 
     def __init__(self, link: Link, listenings: Sequence[Listening], ring: Callable[[], None]) -> None:

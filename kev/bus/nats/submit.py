@@ -9,8 +9,8 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from kev.bus.checks import bells_for, unique
-from kev.bus.messages import OVERFLOW, Lane, QueuedQuestion, encode
+from kev.bus.checks import Bells, bells_for, unique
+from kev.bus.messages import OVERFLOW, Bell, Lane, QueuedQuestion, encode
 from kev.bus.nats.link import Headers, Link
 from kev.bus.nats.replies import STORE_FAILED, ApiError, seconds_of
 from kev.bus.nats.shards import by_lane, fill, spread
@@ -78,10 +78,10 @@ class Submit:
         known = await asyncio.gather(*(self._is_in(rid, slot) for slot in slots))
         return frozenset(slot for slot, is_in in zip(slots, known, strict=True) if is_in)
 
-    async def ring(self, bells: frozenset[str]) -> None:
+    async def ring(self, bells: Bells) -> None:
         """Rings the bells of these workers, or of ``any``."""
-        for name in bells:
-            await self._link.send(self._names.bell(name))
+        for name, queues in bells.items():
+            await self._link.send(self._names.bell(name), encode(Bell(tuple(sorted(queues)))))
 
     async def depths(self) -> Mapping[Lane, int]:
         """See ``Bus.depths``: one call, however many lanes."""

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 from nats.aio.msg import Msg
 
-from kev.bus.checks import bells_for, check_source
+from kev.bus.checks import Bells, bells_for_return, check_source
 from kev.bus.feed import BusStats
 from kev.bus.messages import QueuedQuestion, decode
 from kev.bus.nats.link import Link
@@ -27,7 +27,7 @@ _PAUSE_S = 0.02
 _ACK, _NAK, _PROGRESS, _TERM = b"+ACK", b"-NAK", b"+WPI", b"+TERM"
 
 Bury = Callable[[bytes, str], Awaitable[None]]
-Ring = Callable[[frozenset[str]], Awaitable[None]]
+Ring = Callable[[Bells], Awaitable[None]]
 
 
 class Take:
@@ -166,7 +166,7 @@ class NatsTaken:
     async def give_back(self) -> None:
         """See ``Taken.give_back``."""
         if await self._answer(_NAK):
-            await self._ring(bells_for([self.question]) | {"any"})
+            await self._ring(bells_for_return(self.question))
 
     async def progress(self) -> None:
         """See ``Taken.progress``."""

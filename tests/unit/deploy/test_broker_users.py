@@ -78,7 +78,7 @@ async def test_a_question_travels_from_the_router_to_the_reader(desk: Desk, make
     router, worker, reader = [await desk.as_(user) for user in ("router", "inference", "aggregator")]
     rid, rang = make.new_rid(), asyncio.Event()
     await worker.announce(make.lease("w"))
-    bell = await worker.on_bell("w", rang.set)
+    bell = await worker.on_bell("w", lambda _: rang.set())
     catching = await worker.on_catch_up(lambda asked: [Piece(0, 1, "w/0", 0, "so far")] if asked == rid else [])
     assert "w" in await router.fleet()
 

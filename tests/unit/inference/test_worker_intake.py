@@ -159,6 +159,71 @@ async def test_a_batch_in_its_own_queue_is_taken_in_few_calls_and_every_lane_has
     assert asked == [("express", 1), ("w1", 3), ("overflow", 1), ("background", 1), ("w1", 29)]
 
 
+async def test_a_batch_whose_bell_says_where_it_is_costs_one_look(running: Start) -> None:
+    bus = FakeBus()
+    desk = running(Desk(bus, room=32))
+    assert await bus.tried_times(4) == ["express", "w1", "overflow", "background"]
+    bus.sources["w1"] = deque("abcdefghijklmnop")
+    desk.intake.ring(frozenset({"w1"}))
+    assert await desk.takes(16) == list("abcdefghijklmnop")
+    await desk.intake.stop()
+    assert list(zip(bus.tries[4:], bus.asked[4:], strict=True)) == [("w1", 32)]
+
+
+async def test_every_queue_that_a_bell_names_is_looked_at_and_takes_its_turn(running: Start) -> None:
+    bus = FakeBus()
+    desk = running(Desk(bus, room=32))
+    await bus.tried_times(4)
+    bus.sources |= {"w1": deque("abc"), "overflow": deque("xy"), "background": deque("z")}
+    desk.intake.ring(frozenset({"w1"}))
+    desk.intake.ring(frozenset({"overflow"}))
+    assert "".join(await desk.takes(5)) == "abcxy"
+    await desk.intake.stop()
+    assert not {"express", "background"} & set(bus.tries[4:])
+
+
+async def test_what_comes_without_a_bell_is_found_within_a_sweep(
+    running: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inference_svc.intake.SWEEP_S", 0.05)
+    bus = FakeBus()
+    desk = running(Desk(bus, room=4))
+    await bus.tried_times(4)
+    bus.sources["background"] = deque("x")
+    async with asyncio.timeout(10):
+        assert await desk.takes(1) == ["x"]
+    seen = len(bus.tries)
+    assert set((await bus.tried_times(seen + 8))[seen:]) == {"express", "w1", "overflow", "background"}
+
+
+async def test_a_bell_during_the_look_at_its_own_queue_is_heard(running: Start) -> None:
+    bus = FakeBus()
+    desk = Desk(bus, room=4)
+
+    def late(source: str) -> None:
+        if source == "w1" and not bus.taken and "w1" not in bus.sources:
+            bus.sources["w1"] = deque("x")
+            desk.intake.ring(frozenset({"w1"}))
+
+    bus.on_take = late
+    running(desk)
+    async with asyncio.timeout(0.9):  # the next sweep without a bell is a second away
+        assert await desk.takes(1) == ["x"]
+
+
+async def test_a_queue_that_could_not_be_looked_at_is_not_taken_for_empty(running: Start) -> None:
+    bus = FakeBus()
+    desk = running(Desk(bus, room=4))
+    await bus.tried_times(4)
+    bus.sources["w1"], bus.away = deque("x"), True
+    desk.intake.ring(frozenset({"w1"}))
+    await asyncio.sleep(0.01)
+    bus.away = False
+    desk.intake.ring(frozenset({"overflow"}))
+    async with asyncio.timeout(0.9):
+        assert await desk.takes(1) == ["x"]
+
+
 async def test_lanes_that_are_not_empty_keep_their_turns_beside_a_long_queue(running: Start) -> None:
     bus = FakeBus()
     bus.sources |= {"w1": deque("abcdefghij"), "overflow": deque("xyz")}
