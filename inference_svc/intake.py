@@ -5,12 +5,16 @@ Once a second, and when a worker has left, it also looks for queues that nobody 
 A source that was found empty is passed over until a bell names it, but for a second
 at most: what comes back from a worker that died rings no bell. So a batch costs one
 look at the queue that it is in, not a look at every lane for each of its questions.
+
+A broker may say that a question is stored a moment before it gives it out. So a queue
+in which nothing is found right after its bell is soon looked at once more.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Collection, Sequence
 
 from inference_svc.arrivals import Arrivals
@@ -21,6 +25,7 @@ from kev.domain.ids import short_queue
 
 log = logging.getLogger(__name__)
 SWEEP_S = 1.0
+SOON_S = 0.02
 
 
 class Intake:
@@ -63,6 +68,8 @@ class Intake:
         self._turns = dict.fromkeys(self._kinds, 1)
         self._more = dict.fromkeys(self._kinds, True)
         self._empty: dict[str, float] = {}  # until when it is passed over
+        self._rung: dict[str, float] = {}  # until when a look that finds nothing is not believed
+        self._second_look = math.inf
         self._wake = asyncio.Event()
         self._stopping = False
         self._idle = asyncio.Event()
@@ -76,6 +83,7 @@ class Intake:
         """
         for source in queues or tuple(self._empty):
             self._empty.pop(source, None)
+        self._rung |= dict.fromkeys(queues, self._clock.monotonic() + SOON_S)
         self._look_again()
         self._wake.set()
 
@@ -108,12 +116,16 @@ class Intake:
             self._wake.clear()
             if self._clock.monotonic() >= next_look or await self._somebody_left():
                 next_look = self._clock.monotonic() + SWEEP_S
-                self._empty.clear()
+                self._forget()
                 self._look_again()
                 await self._look_for_orphans()
+            if self._clock.monotonic() >= self._second_look:
+                self._second_look = math.inf
+                self._look_again()
             await self._sweep()
+            until = min(next_look, self._second_look)
             try:
-                await asyncio.wait_for(self._wake.wait(), max(0.0, next_look - self._clock.monotonic()))
+                await asyncio.wait_for(self._wake.wait(), max(0.0, until - self._clock.monotonic()))
             except TimeoutError:
                 continue
 
@@ -126,6 +138,12 @@ class Intake:
                     if taken := await self._take(long, room):
                         self._more[long] = True
                         behind.set(taken[-1].behind > 0)
+
+    def _forget(self) -> None:
+        """What was empty, and bells of long ago: also of queues in which this worker does not look."""
+        now = self._clock.monotonic()
+        self._empty.clear()
+        self._rung = {source: until for source, until in self._rung.items() if until > now}
 
     def _look_again(self) -> None:
         for long in self._kinds:
@@ -140,6 +158,7 @@ class Intake:
                 continue
             most = self._most(source, long, room, skipped)
             self._empty[source] = now + SWEEP_S  # unless a bell rings meanwhile
+            just_rung = self._rung.pop(source, now) > now
             try:
                 found = await self._bus.take(source, most)
             except NOT_NOW:
@@ -149,6 +168,8 @@ class Intake:
                 self._empty.pop(source, None)
             elif source in self._empty:
                 skipped.add(source)
+                if just_rung and not found:
+                    self._empty[source] = self._second_look = self._clock.monotonic() + SOON_S
             self._turns[long] += len(found)
             for taken in found:
                 self._accept(taken, source)

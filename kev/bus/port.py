@@ -192,6 +192,8 @@ class Bus(Protocol):
     async def on_bell(self, worker_id: str, ring: Callable[[frozenset[str]], None]) -> Subscription:
         """Calls ``ring`` when something was queued for this worker or for any.
 
+        It may ring a moment before ``take`` finds what was queued.
+
         Args:
             ring: Gets the queues, as ``take`` calls them, that got something; none where that is not known, and every
                 queue may have.

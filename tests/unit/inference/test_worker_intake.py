@@ -211,6 +211,36 @@ async def test_a_bell_during_the_look_at_its_own_queue_is_heard(running: Start) 
         assert await desk.takes(1) == ["x"]
 
 
+@pytest.mark.parametrize("source", ["w1", "express"])
+async def test_what_the_broker_gives_out_only_a_moment_after_its_bell_does_not_wait_for_the_next_sweep(
+    running: Start, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    monkeypatch.setattr("inference_svc.intake.SOON_S", 0.1)
+    bus = FakeBus()
+    desk = running(Desk(bus, room=4))
+    await bus.tried_times(4)
+    desk.intake.ring(frozenset({source}))
+    assert await bus.tried_times(5)
+    bus.sources[source] = deque("x")
+    async with asyncio.timeout(0.5):  # the next sweep without a bell is almost a second away
+        assert await desk.takes(1) == ["x"]
+    await desk.intake.stop()
+    assert set(bus.tries[4:]) == {source}
+
+
+async def test_a_queue_that_stays_empty_after_its_bell_is_looked_at_twice_and_no_more(
+    running: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inference_svc.intake.SOON_S", 0.1)
+    bus = FakeBus()
+    desk = running(Desk(bus, room=4))
+    await bus.tried_times(4)
+    desk.intake.ring(frozenset({"express", "elsewhere"}))
+    await asyncio.sleep(0.4)
+    await desk.intake.stop()
+    assert bus.tries[4:] == ["express", "express"]
+
+
 async def test_a_queue_that_could_not_be_looked_at_is_not_taken_for_empty(running: Start) -> None:
     bus = FakeBus()
     desk = running(Desk(bus, room=4))
