@@ -158,7 +158,6 @@ class Intake:
                 continue
             most = self._most(source, long, room, skipped)
             self._empty[source] = now + SWEEP_S  # unless a bell rings meanwhile
-            just_rung = self._rung.pop(source, now) > now
             try:
                 found = await self._bus.take(source, most)
             except NOT_NOW:
@@ -168,7 +167,7 @@ class Intake:
                 self._empty.pop(source, None)
             elif source in self._empty:
                 skipped.add(source)
-                if just_rung and not found:
+                if not found and self._rung.pop(source, now) > now:
                     self._empty[source] = self._second_look = self._clock.monotonic() + SOON_S
             self._turns[long] += len(found)
             for taken in found:

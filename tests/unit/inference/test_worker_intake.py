@@ -228,6 +228,21 @@ async def test_what_the_broker_gives_out_only_a_moment_after_its_bell_does_not_w
     assert set(bus.tries[4:]) == {source}
 
 
+async def test_the_rest_of_a_batch_that_is_given_out_a_moment_later_does_not_wait_for_the_next_sweep(
+    running: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inference_svc.intake.SOON_S", 0.1)
+    bus = FakeBus()
+    desk = running(Desk(bus, room=4))
+    await bus.tried_times(4)
+    bus.sources["express"] = deque("x")
+    desk.intake.ring(frozenset({"express"}))
+    await bus.tried_times(6)  # the second one finds nothing
+    bus.sources["express"] = deque("y")
+    async with asyncio.timeout(0.5):
+        assert await desk.takes(2) == ["x", "y"]
+
+
 async def test_a_queue_that_stays_empty_after_its_bell_is_looked_at_twice_and_no_more(
     running: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
