@@ -99,10 +99,11 @@ class Opening:
         return self._sorted(batch, record, claim, prepared, stands)
 
     async def _spare(self, rid: str, record: RequestRecord, prepared: dict[int, Ready | Refusal]) -> None:
-        """Takes out the refusals of questions that went in before. What they read, or what a deployment allows, may
-        have changed since, but they were accepted: how they end is their workers' to say."""
-        refused = [slot for slot in record.open_slots() if isinstance(prepared.get(slot), Refusal)]
-        for slot in await self._bus.put_in(rid, refused) if refused else ():
+        """Takes out the questions that went in before: they need no room again, and lack of room must not refuse them.
+        What they read, or what a deployment allows, may have changed since, but they were accepted: how they end is
+        their workers' to say."""
+        doubtful = [slot for slot in record.open_slots() if slot in prepared]
+        for slot in await self._bus.put_in(rid, doubtful) if doubtful else ():
             del prepared[slot]
 
     async def _prepared(self, batch: Batch, bucketing: Bucketing, slots: Sequence[int]) -> dict[int, Ready | Refusal]:

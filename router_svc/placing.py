@@ -107,6 +107,8 @@ class Placer:
         Raises:
             BusUnavailable: nobody knows whether it went in; the same submit again repairs that.
         """
+        if not filling.left:
+            return True
         bands = filling.bands()
         if len(self._line_for(bands, filling.all_long)) and bands != {Priority.EXPRESS}:
             return False

@@ -21,6 +21,7 @@ from kev.domain.outcome import FinishReason, Outcome, Status
 from kev.domain.question import Batch, Message, Priority, Question, Sampling, Strategy
 from kev.domain.result import Submitted
 from kev.tokens.tokenizer import Tokenizer
+from router_svc import metrics
 from router_svc.router import Router, wall_ms
 
 Start = Callable[..., Any]
@@ -32,6 +33,12 @@ async def _outcomes(bus: MemoryBus, request_id: str = "r1") -> dict[int, Outcome
     record = await bus.request(rid_of("", request_id))
     assert record is not None
     return record.outcomes
+
+
+def _placed() -> float:
+    """Questions put into queues, as the metrics say."""
+    samples = (sample for metric in metrics.PLACED.collect() for sample in metric.samples)
+    return sum(sample.value for sample in samples if sample.name.endswith("_total"))
 
 
 async def test_a_batch_goes_in_with_all_that_a_worker_needs(bus: MemoryBus, start: Start, tokenizer: Tokenizer) -> None:
@@ -110,9 +117,26 @@ async def test_a_conversation_keeps_its_turns(bus: MemoryBus, start: Start, toke
 
 async def test_the_same_submit_twice_runs_once(bus: MemoryBus, start: Start) -> None:
     router = await start(bus)
+    before = _placed()
     first, second = await router.submit(many(3)), await router.submit(many(3))
     assert (first.duplicate, second.duplicate) == (False, True)
+    assert _placed() == before + 3, "what was in already was not put in"
     assert len(await taken_from(bus)) == 3
+
+
+@pytest.mark.parametrize("policy", ["reject", "wait"])
+async def test_a_repeat_needs_no_room_for_what_is_in(bus: MemoryBus, start: Start, policy: str) -> None:
+    router = await start(bus, router__overflow_policy=policy, router__max_waiters=1)
+    async with asyncio.timeout(DEADLINE_S):
+        await router.submit(many(ROOM, timeout_ms=10_000))
+        waiting = asyncio.create_task(router.submit(many(1, "r2"))) if policy == "wait" else None
+        await until(lambda: waiting is None or router.waiters == 1)
+        again = await asyncio.wait_for(router.submit(many(ROOM, timeout_ms=10_000)), 5)
+    assert (again.duplicate, again.refused_slots) == (True, ())
+    assert await _outcomes(bus) == {}
+    assert len(await taken_from(bus)) >= ROOM
+    if waiting is not None:
+        waiting.cancel()
 
 
 async def test_two_routers_at_once_run_it_once(bus: MemoryBus, start: Start) -> None:

@@ -62,13 +62,16 @@ async def _both(routers: list[Router], request_id: str) -> list[Submitted | Base
 
 
 async def test_what_one_router_refuses_for_good_another_may_run(shaken: Shaken, start: Start) -> None:
-    """The first has room for two of three questions, so it opens the request and gives it up again."""
+    """The first has room for two of three questions, so it opens the request and gives it up again, unless the other
+    one has put them in already."""
     small = await start(shaken, router__overflow_policy="reject", bus__queue_bound=1)
     large = await start(shaken, router__overflow_policy="reject", bus__queue_bound=4)
+    given_up = 0
     for trial in range(TRIALS):
         request_id = f"r{trial}"
         refused, taken = await _both([small, large], request_id)
-        assert isinstance(refused, Overloaded)
+        assert isinstance(refused, Overloaded) or (isinstance(refused, Submitted) and refused.duplicate)
+        given_up += isinstance(refused, Overloaded)
         assert isinstance(taken, Submitted)
         answered = [await answer_one(shaken) for _ in range(COUNT)]
         assert sorted(question.slot for question in answered if question) == list(range(COUNT))
@@ -76,6 +79,7 @@ async def test_what_one_router_refuses_for_good_another_may_run(shaken: Shaken, 
         assert record is not None, "questions ran and their request is gone"
         assert record.open_slots() == ()
         assert await taken_from(shaken) == []
+    assert 0 < given_up < TRIALS
 
 
 async def test_what_both_refuse_leaves_nothing(shaken: Shaken, start: Start) -> None:
