@@ -13,8 +13,9 @@ import grpc
 from kev.domain.errors import BusUnavailable, Overloaded
 from kev.wire.status import error_from
 
-MAX_RESUMES = 7
-"""Failures in a row, with no frame in between, after which a stream or a wait gives up: about 8 seconds."""
+MAX_RESUMES = 12
+"""Failures in a row, with no frame in between, after which a stream or a wait gives up: 14 to 20 seconds. So long, a
+service that is the only one of its kind may take to drain and to start again."""
 _LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ABORTED, grpc.StatusCode.CANCELLED)
 
 
