@@ -126,7 +126,8 @@ async def test_a_router_killed_between_manifest_and_questions_is_repaired_by_a_r
 
 
 async def test_what_one_router_refuses_for_good_while_another_takes_it_runs_once(lab: Lab, worker: NatsBus) -> None:
-    """The first opens the request, finds no room for all of it and gives it up, at any moment of the other's submit."""
+    """The first opens the request, finds no room for all of it and gives it up, at any moment of the other's submit.
+    Where the other one has put all in before the first looks, nothing lacks room."""
     small = await lab.router(router__overflow_policy="reject")
     large = await lab.router(router__overflow_policy="reject")
     small._assigner.short._queue_bound = 1
@@ -136,7 +137,10 @@ async def test_what_one_router_refuses_for_good_while_another_takes_it_runs_once
         await large._watch.poll()
         work = [router.submit(many(3, f"t{trial}")) for router in ((small, large), (large, small))[trial % 2]]
         both = await asyncio.gather(*work, return_exceptions=True)
-        assert {type(one) for one in both} == {Overloaded, Submitted}
+        taken = [one for one in both if isinstance(one, Submitted)]
+        assert taken
+        assert len(taken) == 1 or sorted(one.duplicate for one in taken) == [False, True]
+        assert all(isinstance(one, Submitted | Overloaded) for one in both)
         answered = [await answer_one(worker) for _ in range(4)]
         assert sorted(question.slot for question in answered if question) == [0, 1, 2]
         record = await worker.request(rid_of("", f"t{trial}"))
