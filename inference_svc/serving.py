@@ -217,9 +217,12 @@ class Serving:
         if held.fate is Fate.ANSWER and end is not None:
             settling = self._now()
             outcome = outcome_of(held, end, self._identity, settling)
-            await settle_and_ack(self._bus, held.taken, outcome)
-            telling.ended(held, end, outcome, settling, self._now())
-            self._metrics.settled(outcome)
+            stored = await settle_and_ack(self._bus, held.taken, outcome)
+            if stored == outcome:
+                telling.ended(held, end, outcome, settling, self._now())
+                self._metrics.settled(outcome)
+            else:
+                telling.dropped(held)  # somebody ended the slot first, or the request is gone
             self.finished += 1
         elif held.fate is Fate.DROP:
             telling.dropped(held)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+import msgspec
 from worker_lab import (
     EOS,
     FakeBackend,
@@ -19,7 +20,10 @@ from worker_lab import (
     worker,
 )
 
+from inference_svc.metrics import WorkerMetrics
+from kev.bus.memory import MemoryBus
 from kev.bus.messages import OVERFLOW, Delta, Lane
+from kev.bus.settings import BusSettings
 from kev.domain.outcome import FinishReason, Outcome, Status, text_digest
 from kev.domain.question import Sampling
 
@@ -39,6 +43,24 @@ async def test_every_question_is_answered_as_if_it_were_alone() -> None:
         assert answer.text == letters(tokens)
         assert answer.finish_reason is (FinishReason.STOP if tokens[-1] == EOS else FinishReason.LENGTH)
         assert answer.audit.completion_tokens == len(tokens)
+
+
+async def test_an_answer_that_came_too_late_to_be_kept_counts_as_no_outcome() -> None:
+    class Cancelling(MemoryBus):
+        async def settle(self, outcome: Outcome) -> Outcome:
+            if outcome.slot == 1:
+                gone = {"status": Status.CANCELLED, "finish_reason": FinishReason.CANCELLED}
+                await super().settle(msgspec.structs.replace(outcome, **gone))
+            return await super().settle(outcome)
+
+    bus = Cancelling(BusSettings())
+    metrics = WorkerMetrics(4, 64)
+    async with worker(bus, metrics=metrics):
+        await submit(bus, [question(0, [1, 2]), question(1, [1, 2])])
+        ends = await outcomes(bus)
+        await nothing_queued(bus)
+    assert [ends[slot].status for slot in (0, 1)] == [Status.ANSWERED, Status.CANCELLED]
+    assert metrics.registry.get_sample_value("kev_inference_outcomes_total", {"status": "answered"}) == 1
 
 
 async def test_an_outcome_says_how_it_came_about() -> None:
