@@ -125,5 +125,6 @@ class Answer:
         if not stopped:
             piece += self._stops.flush()
         self._parts.append(piece)
-        self.finish = finish
+        # The end of a character that was cut off may have completed a stop string.
+        self.finish = FinishReason.STOP if stopped and finish is FinishReason.LENGTH else finish
         return piece

@@ -97,6 +97,19 @@ def test_the_end_token_ends_a_choice_that_goes_on() -> None:
     assert (answer.text, answer.finish, answer.tokens) == ("A", FinishReason.STOP, 2)
 
 
+def test_a_stop_string_that_the_cut_off_character_completes_is_a_stop() -> None:
+    class Halves(FakeTokenizer):
+        def token_bytes(self, token: int) -> bytes:
+            return b"a\xf0\x9f"
+
+    answer = Answer(Halves(), Sampling(stop=("a\ufffd",)), 5)  # type: ignore[arg-type]
+    answer.add(5, last=True)
+    assert (answer.text, answer.finish) == ("", FinishReason.STOP)
+    answer = Answer(Halves(), Sampling(stop=("b\ufffd",)), 5)  # type: ignore[arg-type]
+    answer.add(5, last=True)
+    assert (answer.text, answer.finish) == ("a\ufffd", FinishReason.LENGTH)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_broken_row_fails_also_where_it_would_be_masked(bad: float) -> None:
     grammar = ChoiceList(PIECES, ["AB"]).begin()
