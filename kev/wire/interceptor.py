@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -32,8 +32,10 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
     ) -> Any:
         """Wraps the handler of every call."""
         handler: Any = await continuation(handler_call_details)
-        if handler is None or handler.request_streaming:
+        if handler is None:
             return handler
+        if handler.request_streaming:
+            return _guarded_stream(handler)
         if handler.response_streaming:
             make, inner = grpc.unary_stream_rpc_method_handler, handler.unary_stream
         else:
@@ -46,7 +48,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
 
 def _guarded(inner: Handler) -> Handler | None:
     if inspect.isasyncgenfunction(inner):
-        return _guarded_generator(inner)
+        return _guarded_generator(inner, _read)
     if not inspect.iscoroutinefunction(inner):
         return None  # reflection answers with a plain function
 
@@ -59,13 +61,24 @@ def _guarded(inner: Handler) -> Handler | None:
     return call
 
 
-def _guarded_generator(inner: Handler) -> Handler:
+def _guarded_stream(handler: Any) -> Any:
+    """Reflection is the one that reads a stream."""
+    if not inspect.isasyncgenfunction(handler.stream_stream):
+        return handler
+    return grpc.stream_stream_rpc_method_handler(
+        _guarded_generator(handler.stream_stream, _read_all),
+        reader_of(handler.request_deserializer),
+        _written(handler.response_serializer),
+    )
+
+
+def _guarded_generator(inner: Handler, read: Callable[[Any], Awaitable[Any]]) -> Handler:
     """Written out, not yielded on: when the caller leaves while a write waits,
     the generator is closed at once instead of when it is collected."""
 
     async def stream(request: Any, context: Context) -> None:
         try:
-            async with aclosing(inner(await _read(request), context)) as replies:
+            async with aclosing(inner(await read(request), context)) as replies:
                 async for reply in replies:
                     await context.write(reply)
         except Exception as error:
@@ -82,6 +95,11 @@ def _written(serialize: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
 async def _read(request: Any) -> Any:
     """The request; raises what is wrong with its bytes."""
     return await request.read() if isinstance(request, Unread) else request
+
+
+async def _read_all(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    """Each request of a stream when it comes."""
+    return (await _read(request) async for request in requests)
 
 
 async def _end(context: Context, error: Exception) -> None:

@@ -82,6 +82,21 @@ async def test_an_unknown_error_does_not_leak_its_text() -> None:
     await host.stop(0)
 
 
+async def test_bytes_that_are_no_request_are_the_callers_mistake_in_reflection_too(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    host, address = await _host(NotFound("unused"))
+    async with open_channel(address) as channel:
+        call = channel.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
+        asked = b"\x3a\x01*"  # list_services
+        assert NAME.encode() in (await call(iter([asked])).read())
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            _ = [reply async for reply in call(iter([asked, b"\xff"]))]
+    await host.stop(grace=0)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 async def test_health_follows_what_the_service_says_of_itself() -> None:
     """Watched, so that every change is awaited, not guessed."""
     host, address = await _host(NotFound("x"))
