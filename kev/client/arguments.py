@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import inf, isnan
+from math import inf
 from numbers import Real
+from typing import Any
 
 from kev.client import fields
 from kev.domain.errors import InvalidArgument
@@ -20,26 +21,30 @@ def seconds(value: object) -> float | None:
     """How long to wait: None (or infinity) to the end, nothing below 0 is less than 0."""
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, Real) or isnan(value):
-        raise InvalidArgument("timeout", f"must be seconds, or None for no limit; got {value!r}")
-    return None if value == inf else max(0.0, float(value))
+    given: Any = value
+    if isinstance(value, bool) or not isinstance(value, Real) or given != given:
+        raise InvalidArgument("timeout", f"must be seconds, or None for no limit; got {fields.shown(value)}")
+    try:
+        return None if given == inf else max(0.0, float(given))
+    except OverflowError:  # a whole number beyond all floats
+        return None if given > 0 else 0.0
 
 
 def slots(value: Sequence[int]) -> tuple[int, ...]:
     """Slots of a request."""
     if not isinstance(value, Iterable) or isinstance(value, str | bytes):
-        raise InvalidArgument("slots", f"must be a list of slots; got {value!r}")
+        raise InvalidArgument("slots", f"must be a list of slots; got {fields.shown(value)}")
     return tuple(fields.whole("slots", slot, 0, fields.MAX_UINT32) for slot in value)
 
 
 def resume_points(value: Iterable[ResumePoint]) -> tuple[ResumePoint, ...]:
     """Where a reader stands, in numbers that the wire can carry."""
     if not isinstance(value, Iterable):
-        raise InvalidArgument("resume", f"must be a list of ResumePoint; got {value!r}")
+        raise InvalidArgument("resume", f"must be a list of ResumePoint; got {fields.shown(value)}")
     points = []
     for point in value:
         if not isinstance(point, ResumePoint):
-            raise InvalidArgument("resume", f"must be a list of ResumePoint; got {point!r} in it")
+            raise InvalidArgument("resume", f"must be a list of ResumePoint; got {fields.shown(point)} in it")
         points.append(ResumePoint(*(_place(point, name) for name in ("slot", "attempt", "text_offset"))))
     return tuple(points)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
-
-import msgspec
 
 from kev.domain.constraint import FORMS, HOLDS, mistake_in
 from kev.domain.errors import InvalidArgument
@@ -23,7 +22,7 @@ MAX_BIASES = 300
 def whole(field: str, value: object, low: int, high: int) -> int:
     """A whole number of ``low`` to ``high``."""
     if isinstance(value, bool) or not isinstance(value, Integral) or not low <= int(value) <= high:
-        raise InvalidArgument(field, f"must be a whole number from {low} to {high}; got {_shown(value)}")
+        raise InvalidArgument(field, f"must be a whole number from {low} to {high}; got {shown(value)}")
     return int(value)
 
 
@@ -31,28 +30,28 @@ def number(field: str, value: object, low: float, high: float) -> float:
     """A number of ``low`` to ``high``."""
     given: Any = value  # compared as it is: not every number fits a float
     if isinstance(value, bool) or not isinstance(value, Real) or not low <= given <= high:
-        raise InvalidArgument(field, f"must be a number from {low:g} to {high:g}; got {_shown(value)}")
+        raise InvalidArgument(field, f"must be a number from {low:g} to {high:g}; got {shown(value)}")
     return float(value)
 
 
 def string(field: str, value: object) -> str:
     """Text. Halves of surrogate pairs, which no encoding can carry, become U+FFFD."""
     if not isinstance(value, str):
-        raise InvalidArgument(field, f"must be a string; got {_shown(value)}")
+        raise InvalidArgument(field, f"must be a string; got {shown(value)}")
     return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def one_of(field: str, value: object, allowed: Sequence[str]) -> str:
     """One of a few words."""
     if not isinstance(value, str) or value not in allowed:
-        raise InvalidArgument(field, f"must be one of {', '.join(allowed)}; got {_shown(value)}")
+        raise InvalidArgument(field, f"must be one of {', '.join(allowed)}; got {shown(value)}")
     return value
 
 
 def flag(field: str, value: object) -> bool:
     """True or false."""
     if not isinstance(value, bool):
-        raise InvalidArgument(field, f"must be true or false; got {_shown(value)}")
+        raise InvalidArgument(field, f"must be true or false; got {shown(value)}")
     return value
 
 
@@ -60,7 +59,7 @@ def above_0(field: str, value: object, high: float) -> float:
     """A number above 0, of at most ``high``."""
     given: Any = value
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 < given <= high:
-        raise InvalidArgument(field, f"must be a number above 0 and at most {high:g}; got {_shown(value)}")
+        raise InvalidArgument(field, f"must be a number above 0 and at most {high:g}; got {shown(value)}")
     return float(value)
 
 
@@ -69,21 +68,23 @@ def stops(field: str, value: object) -> tuple[str, ...]:
     listed = (value,) if isinstance(value, str) else value
     allowed = f"must be a string or at most {MAX_STOPS} strings of 1 to {MAX_STOP_CHARS} characters"
     if not isinstance(listed, Sequence) or len(listed) > MAX_STOPS:
-        raise InvalidArgument(field, f"{allowed}; got {_shown(value)}")
+        raise InvalidArgument(field, f"{allowed}; got {shown(value)}")
     if any(not isinstance(stop, str) or not 1 <= len(stop) <= MAX_STOP_CHARS for stop in listed):
-        raise InvalidArgument(field, f"{allowed}; got {_shown(value)}")
+        raise InvalidArgument(field, f"{allowed}; got {shown(value)}")
     return tuple(string(field, stop) for stop in listed)
 
 
 def biases(field: str, value: object) -> dict[int, float]:
     """Numbers for token ids; JSON writes the ids as strings."""
     if not isinstance(value, Mapping) or len(value) > MAX_BIASES:
-        raise InvalidArgument(field, f"must be an object of at most {MAX_BIASES} token ids; got {_shown(value)}")
+        raise InvalidArgument(field, f"must be an object of at most {MAX_BIASES} token ids; got {shown(value)}")
     found = {}
     for key, bias in value.items():
         token = int(key) if isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) <= 10 else key
         if isinstance(token, bool) or not isinstance(token, Integral) or not 0 <= int(token) <= MAX_UINT32:
-            raise InvalidArgument(field, f"each key must be a token id; got {_shown(key)}")
+            raise InvalidArgument(field, f"each key must be a token id; got {shown(key)}")
+        if int(token) in found:
+            raise InvalidArgument(field, f"must name each token once; {token} is there twice")
         found[int(token)] = number(f"{field}[{token}]", bias, -100, 100)
     return found
 
@@ -91,11 +92,11 @@ def biases(field: str, value: object) -> dict[int, float]:
 def constraint(field: str, value: object) -> Constraint:
     """A constraint: an object with ``choices``, ``json_schema`` (an object or its text) or ``regex``."""
     if isinstance(value, Constraint):
-        value = {name: getattr(value, name) for name in FORMS if getattr(value, name)}
+        value = {name: given for name in FORMS if not _nothing(given := getattr(value, name))}
     if isinstance(value, Mapping):
         value = {name: given for name, given in value.items() if given is not None}
     if not isinstance(value, Mapping) or len(value) != 1 or next(iter(value)) not in FORMS:
-        raise InvalidArgument(field, f"must be an object with one of {', '.join(FORMS)}; got {_shown(value)}")
+        raise InvalidArgument(field, f"must be an object with one of {', '.join(FORMS)}; got {shown(value)}")
     form, given = next(iter(value.items()))
     where = f"{field}.{form}"
     made = Constraint(choices=_choices(where, given)) if form == "choices" else _text_form(form, where, given)
@@ -108,7 +109,7 @@ def constraint(field: str, value: object) -> Constraint:
 
 def _choices(field: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-        raise InvalidArgument(field, f"must be a list of strings; got {_shown(value)}")
+        raise InvalidArgument(field, f"must be a list of strings; got {shown(value)}")
     return tuple(string(field, choice) for choice in value)
 
 
@@ -116,13 +117,17 @@ def _text_form(form: str, field: str, value: object) -> Constraint:
     if form == "regex":
         return Constraint(regex=string(field, value))
     if not isinstance(value, str | Mapping):
-        raise InvalidArgument(field, f"must be a JSON schema, or its text; got {_shown(value)}")
-    return Constraint(json_schema=_json(field, value) if isinstance(value, Mapping) else string(field, value))
+        raise InvalidArgument(field, f"must be a JSON schema, or its text; got {shown(value)}")
+    return Constraint(json_schema=string(field, _json(field, value) if isinstance(value, Mapping) else value))
+
+
+def _nothing(given: object) -> bool:
+    return isinstance(given, str | Sequence) and len(given) == 0
 
 
 def _json(field: str, value: object) -> str:
     try:
-        return msgspec.json.encode(value).decode()
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgument(field, f"must be JSON; {error}") from None
 
@@ -169,6 +174,10 @@ def checked(limits: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     return {name: CHECKS[name](f"{prefix}{name}", limits[name]) for name in CHECKS if limits.get(name) is not None}
 
 
-def _shown(value: object) -> str:
-    text = repr(value)
+def shown(value: object) -> str:
+    """What was given, for an error: short, whatever it is."""
+    try:
+        text = repr(value)
+    except Exception:  # whole numbers of thousands of digits have none, nor what is nested too deep
+        return type(value).__name__
     return text if len(text) <= 60 else f"{type(value).__name__} {text[:50]}…"

@@ -36,6 +36,8 @@ Queries = Query | Iterable[Query]
 
 KEYS = ("text", "messages", "id", *fields.CHECKS)
 """What a query may hold."""
+MESSAGE_KEYS = ("role", "content")
+"""What a message may hold."""
 ROLES = ("system", "user", "assistant")
 
 
@@ -168,7 +170,7 @@ def _question(query: object, where: str, common: dict[str, Any]) -> Question:
 
 def _built(query: Mapping[str, Any], where: str, common: dict[str, Any]) -> Question:
     if unknown := [key for key in query if key not in KEYS]:
-        raise InvalidArgument(f"{where}.{str(unknown[0])[:64]}", f"unknown key; allowed: {', '.join(KEYS)}")
+        raise _unknown(where, unknown[0], KEYS)
     has_text, has_messages = query.get("text") is not None, query.get("messages") is not None
     if has_text == has_messages:
         raise InvalidArgument(where, f"must hold text or messages, {'not both' if has_text else 'it holds neither'}")
@@ -184,15 +186,21 @@ def _built(query: Mapping[str, Any], where: str, common: dict[str, Any]) -> Ques
 
 def _made(question: Question, where: str) -> Question:
     """A question object, checked like a mapping with the same values."""
+    if not isinstance(question.sampling, Sampling):
+        raise InvalidArgument(f"{where}.sampling", f"must be a Sampling; got {fields.shown(question.sampling)}")
     owner = {name: question.sampling if name in fields.SAMPLING else question for name in fields.CHECKS}
     limits = fields.checked({name: getattr(owner[name], name) for name in fields.CHECKS}, f"{where}.")
     return Question(
         text=fields.string(f"{where}.text", question.text),
-        messages=_messages(question.messages, f"{where}.messages") if question.messages else (),
+        messages=_given_messages(question.messages, f"{where}.messages"),
         id=_label(question.id, f"{where}.id"),
         sampling=Sampling(**{name: limits.pop(name) for name in fields.SAMPLING if name in limits}),
         **{**limits, "priority": Priority(limits["priority"])},
     )
+
+
+def _given_messages(value: object, where: str) -> tuple[Message, ...]:
+    return () if isinstance(value, tuple | list) and not value else _messages(value, where)
 
 
 def _messages(value: object, where: str) -> tuple[Message, ...]:
@@ -206,17 +214,29 @@ def _message(turn: object, where: str) -> Message:
         turn = {"role": turn.role, "content": turn.content}
     if not isinstance(turn, Mapping):
         raise InvalidArgument(where, "must be an object with role and content")
-    if turn.get("role") not in ROLES:
-        raise InvalidArgument(f"{where}.role", f"must be one of {', '.join(ROLES)}; got {turn.get('role')!r}")
-    return Message(turn["role"], fields.string(f"{where}.content", turn.get("content")))
+    if unknown := [key for key in turn if key not in MESSAGE_KEYS]:
+        raise _unknown(where, unknown[0], MESSAGE_KEYS)
+    return Message(
+        fields.one_of(f"{where}.role", turn.get("role"), ROLES), fields.string(f"{where}.content", turn.get("content"))
+    )
 
 
 def _label(value: object, where: str) -> str:
     if value is None:
         return ""
-    if not isinstance(value, bool) and isinstance(value, str | Integral):
-        return fields.string(where, str(value))
+    if isinstance(value, str):
+        return fields.string(where, value)
+    if not isinstance(value, bool) and isinstance(value, Integral):
+        try:
+            return str(int(value))
+        except ValueError:  # thousands of digits
+            raise InvalidArgument(where, "must be at most 256 characters") from None
     raise InvalidArgument(where, f"must be a string or a whole number; got {type(value).__name__}")
+
+
+def _unknown(where: str, key: object, allowed: Sequence[str]) -> InvalidArgument:
+    name = key[:64] if isinstance(key, str) else fields.shown(key)
+    return InvalidArgument(f"{where}.{name}", f"unknown key; allowed: {', '.join(allowed)}")
 
 
 def _member(kind: type[E], value: str | None, field: str) -> E | None:

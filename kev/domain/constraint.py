@@ -50,7 +50,7 @@ def _schema_mistakes(text: str) -> Iterator[str]:
         yield f"must have at most {MAX_SCHEMA_CHARS:,} characters, got {len(text):,}"
         return
     try:
-        schema = json.loads(text)
+        schema = json.loads(text, parse_constant=_no_constant)
     except RecursionError:
         yield f"must be nested at most {MAX_SCHEMA_DEPTH} deep"
     except ValueError as error:
@@ -60,6 +60,10 @@ def _schema_mistakes(text: str) -> Iterator[str]:
             yield "must be a JSON object"
         elif (deep := _depth(schema)) > MAX_SCHEMA_DEPTH:
             yield f"must be nested at most {MAX_SCHEMA_DEPTH} deep, got {deep}"
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"it has no {name}")
 
 
 def _depth(value: Any) -> int:

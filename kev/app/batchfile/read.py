@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
-from kev.client.queries import KEYS, Limits, questions_of
+from kev.client.queries import KEYS, MESSAGE_KEYS, Limits, questions_of
 from kev.domain.errors import InvalidArgument, KevError
 from kev.domain.question import Question
 
@@ -161,7 +161,14 @@ def _known(item: Item) -> dict[str, Any]:
     for key in item.query.keys() - set(KEYS):
         if close := difflib.get_close_matches(key, KEYS, 1, 0.85):
             raise BadFile(f"{item.place}: {key[:64]}: unknown key; did you mean {close[0]}?")
-    return {key: value for key, value in item.query.items() if key in KEYS}
+    known = {key: value for key, value in item.query.items() if key in KEYS}
+    if isinstance(turns := known.get("messages"), list):
+        known["messages"] = [_known_turn(turn) for turn in turns]
+    return known
+
+
+def _known_turn(turn: Any) -> Any:
+    return {key: turn[key] for key in MESSAGE_KEYS if key in turn} if isinstance(turn, dict) else turn
 
 
 def _shown(name: str) -> str:

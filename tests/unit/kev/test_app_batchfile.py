@@ -251,3 +251,9 @@ def test_log_probabilities_are_in_both_files_where_they_were_asked_for() -> None
     record = {"token": 9, "text": "\ufffd", "bytes": [228, 189], "logprob": -0.5}
     for line in (result_line(result), audit_line(result)):
         assert json.loads(line)["logprobs"] == [{**record, "top": [record]}]
+
+
+def test_what_else_a_files_messages_hold_is_its_own_affair(tmp_path: Path) -> None:
+    text = '[{"messages": [{"role": "user", "content": "One?", "name": "anna"}]}]'
+    (question,) = read_questions(write(tmp_path, "chat.json", text))
+    assert [(turn.role, turn.content) for turn in question.messages] == [("user", "One?")]
