@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Any
 
-from fastapi import APIRouter, FastAPI, Query, Request
+from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from pydantic import Field
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
@@ -17,7 +17,7 @@ from kev.app.http.bodies import QueryBody
 from kev.app.http.contexts import LEFT, NewContextBody, context_routes
 from kev.app.http.errors import ErrorBody, ErrorDetail
 from kev.app.http.events import EVENTS_DOC, EventStream
-from kev.app.http.requests import caller_of, read_query, while_there
+from kev.app.http.requests import caller_of, only_known_parameters, read_query, while_there
 from kev.app.http.results import CancelledBody, HealthBody, ResultsBody, results_body
 from kev.domain.errors import NotFound
 from kev.domain.ids import is_request_id
@@ -25,6 +25,7 @@ from kev.domain.question import MAX_QUESTIONS
 from kev.domain.result import Frame
 
 MAX_WAIT_MS = 600_000
+KNOWN = [Depends(only_known_parameters)]
 Slot = Annotated[int, Field(ge=0, lt=MAX_QUESTIONS)]
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     401: {"model": ErrorBody, "description": "No API key, or one that is not known"},
@@ -32,7 +33,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     408: {"model": ErrorBody, "description": "The body did not arrive in time"},
     409: {"model": ErrorBody, "description": "The request id names another batch, or it is not served here"},
     413: {"model": ErrorBody, "description": "Too large"},
-    415: {"model": ErrorBody, "description": "Not JSON"},
+    415: {"model": ErrorBody, "description": "Not JSON, or compressed"},
     422: {"model": ErrorBody, "description": "A mistake in the request; the fields are named"},
     429: {
         "model": ErrorBody,
@@ -60,7 +61,13 @@ def create_app(backend: Backend, version: str = "", *, body_timeout_s: float = 6
 def _routes(backend: Backend, body_timeout_s: float) -> APIRouter:
     routes = APIRouter(responses=PROBLEMS)
 
-    @routes.post("/v1/query", response_model=ResultsBody, openapi_extra={"requestBody": BODY}, description=EVENTS_DOC)
+    @routes.post(
+        "/v1/query",
+        response_model=ResultsBody,
+        openapi_extra={"requestBody": BODY},
+        description=EVENTS_DOC,
+        dependencies=KNOWN,
+    )
     async def ask(request: Request) -> Response:
         mine = caller_of(request, backend)
         try:
@@ -73,7 +80,7 @@ def _routes(backend: Backend, body_timeout_s: float) -> APIRouter:
             return Response(status_code=LEFT)
         return EventStream(first, frames, mine.wait)
 
-    @routes.get("/v1/query/{request_id}", response_model=ResultsBody)
+    @routes.get("/v1/query/{request_id}", response_model=ResultsBody, dependencies=KNOWN)
     async def results(
         request: Request, request_id: str, wait_ms: Annotated[int, Query(ge=0, le=MAX_WAIT_MS)] = 0
     ) -> Response:
@@ -86,7 +93,7 @@ def _routes(backend: Backend, body_timeout_s: float) -> APIRouter:
             return Response(status_code=LEFT)
         return JSONResponse(results_body(request_id, found))
 
-    @routes.delete("/v1/query/{request_id}", response_model=CancelledBody)
+    @routes.delete("/v1/query/{request_id}", response_model=CancelledBody, dependencies=KNOWN)
     async def cancel(
         request: Request, request_id: str, slots: Annotated[list[Slot] | None, Query()] = None
     ) -> Response:

@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, model_validator
 
+from kev.client import fields
 from kev.client.queries import batch_of
+from kev.domain.errors import InvalidArgument
 from kev.domain.logprobs import MOST_TOP
 from kev.domain.question import MAX_QUESTIONS, Batch, Isolation, Priority, ResultMode, Strategy
 
@@ -22,7 +24,7 @@ class Body(BaseModel):
 
     Every mistake that is noted costs time and memory, so their number is
     bounded: by the keys of an object, by the questions of a batch, and to the
-    first one in any other list.
+    first one in anything else that has many parts.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
@@ -45,6 +47,16 @@ def _few_questions(given: Any) -> Any:
 
 def _one_or_more(given: Any) -> Any:
     return [given] if isinstance(given, str) else given
+
+
+def _first_bias(given: Any) -> Any:
+    if not isinstance(given, dict):
+        return given
+    try:
+        fields.biases("", given)
+    except InvalidArgument as error:
+        raise ValueError(str(error).removeprefix(": ")) from None
+    return given
 
 
 def _label(given: Any) -> Any:
@@ -89,7 +101,9 @@ class QuestionBody(Body):
     repetition_penalty: float = Field(1.0, description="For tokens in prompt or answer; above 0, at most 2.")
     presence_penalty: float = Field(0.0, description="For tokens in the answer; -2 to 2.")
     frequency_penalty: float = Field(0.0, description="For each time that the answer holds a token; -2 to 2.")
-    logit_bias: dict[str, float] = Field({}, description="Token id -> -100 to 100; at most 300.")
+    logit_bias: Annotated[dict[str, float], BeforeValidator(_first_bias, json_schema_input_type=dict[str, float])] = (
+        Field({}, description="Token id -> -100 to 100; at most 300.")
+    )
     logprobs: Annotated[int, Field(ge=0, le=MOST_TOP)] | None = Field(
         None, description="Return log probabilities, also of so many likeliest tokens."
     )

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
 from kev.app.backend import Backend
 from kev.app.http.bodies import Body
-from kev.app.http.requests import caller_of, read_body
+from kev.app.http.requests import caller_of, only_known_parameters, read_body
 
 LEFT = 499
 """Status of a request whose caller has left: nobody reads it but the access log."""
@@ -49,7 +49,7 @@ BODY = {"required": True, "content": {"application/json": {"schema": {"$ref": "#
 
 def context_routes(backend: Backend, body_timeout_s: float, problems: dict[int | str, dict[str, Any]]) -> APIRouter:
     """The routes in front of a backend."""
-    routes = APIRouter(responses=problems)
+    routes = APIRouter(responses=problems, dependencies=[Depends(only_known_parameters)])
 
     @routes.post("/v1/contexts", response_model=ContextBody, status_code=201, openapi_extra={"requestBody": BODY})
     async def create(request: Request) -> Response:

@@ -19,6 +19,8 @@ from kev.telemetry.logs import hidden
 log = logging.getLogger(__name__)
 MAX_PROBLEMS = 50
 """Fields that one answer names."""
+MAX_KEY_CHARS = 64
+"""Of a key that a caller made up."""
 
 
 class FieldProblem(BaseModel):
@@ -44,7 +46,7 @@ class ErrorBody(BaseModel):
 
 
 class BadBody(Exception):
-    """The request's body does not have the form that is asked for."""
+    """The request's body, or what stands behind its address, does not have the form that is asked for."""
 
     def __init__(self, problems: Sequence[FieldProblem]) -> None:
         super().__init__(problems[0].message)
@@ -137,6 +139,8 @@ def install(app: FastAPI) -> None:
 
 def _path(location: Sequence[str | int]) -> str:
     """``("queries", 0, "text")`` -> ``queries[0].text``."""
-    parts = [part for part in location if part not in ("query", "path")]
+    parts = [
+        part[:MAX_KEY_CHARS] if isinstance(part, str) else part for part in location if part not in ("query", "path")
+    ]
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
     return text.removeprefix(".") or "body"

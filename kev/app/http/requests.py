@@ -12,7 +12,7 @@ from starlette.types import Receive
 
 from kev.app.backend import Backend
 from kev.app.http.bodies import Body, QueryBody
-from kev.app.http.errors import BadBody, Refused, problems_of
+from kev.app.http.errors import MAX_KEY_CHARS, MAX_PROBLEMS, BadBody, FieldProblem, Refused, problems_of
 from kev.app.http.surrogates import whole_characters
 from kev.domain.question import Batch
 
@@ -38,6 +38,19 @@ def caller_of(request: Request, backend: Backend) -> Backend:
     return backend.calling(request.headers.get("authorization", ""))
 
 
+def only_known_parameters(request: Request) -> None:
+    """For routes: refuses what stands behind the ``?`` and is not read; a ``slot`` for ``slots`` would cancel all.
+
+    Raises:
+        BadBody: names the parameter and what is allowed.
+    """
+    allowed = [field.alias for field in request.scope["route"].dependant.query_params]
+    unknown = [name for name in request.query_params if name not in allowed]
+    if unknown:
+        told = f"unknown parameter; allowed: {', '.join(allowed) or 'none'}"
+        raise BadBody([FieldProblem(field=name[:MAX_KEY_CHARS], message=told) for name in unknown[:MAX_PROBLEMS]])
+
+
 async def read_query(request: Request, most: int = MAX_BODY_BYTES, timeout_s: float = 60.0) -> Query:
     """The batch in the body; arguments and errors as ``read_body``."""
     body = await read_body(request, QueryBody, most, timeout_s)
@@ -52,8 +65,8 @@ async def read_body(request: Request, form: type[B], most: int = MAX_BODY_BYTES,
         timeout_s: Seconds that it may take to arrive.
 
     Raises:
-        Refused: 415 for what does not say it is JSON (a web page of somebody
-            else can send anything else unasked), 413 for too much of it, 408
+        Refused: 415 for what is compressed, or does not say it is JSON (a web
+            page of somebody else can send anything else unasked), 413 for too much of it, 408
             for what does not end.
         BadBody, InvalidArgument: names the field and what is allowed.
     """
@@ -74,6 +87,10 @@ async def _read(request: Request, most: int) -> bytes:
         await _let_in(request, 0)
         told = f"content-type must be application/json, got {kind[:80] or 'none'}"
         raise Refused(415, "UNSUPPORTED_MEDIA_TYPE", told)
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding != "identity":
+        await _let_in(request, 0)
+        raise Refused(415, "UNSUPPORTED_MEDIA_TYPE", f"content-encoding must be identity, got {coding[:80] or 'none'}")
     body = await _let_in(request, most)
     if body is None:
         raise Refused(413, "TOO_LARGE", f"the body must be at most {most} bytes")

@@ -164,6 +164,17 @@ async def test_a_request_can_be_polled_waited_for_and_cancelled(http: httpx.Asyn
         (b'{"queries": [{"text": "x", "logprobs": 21}]}', "queries[0].logprobs"),
         (b'{"queries": [{"text": "x", "min_p": 2}]}', "queries[0].min_p"),
         (b'{"queries": [{"text": "x", "logit_bias": {"a": 2}}]}', "queries[0].logit_bias"),
+        (b'{"queries": [{"text": "x", "logit_bias": {"1": "a", "2": "a", "3": NaN}}]}', "queries[0].logit_bias"),
+        (b'{"queries": [{"text": "x", "logit_bias": {"1": NaN, "2": 101}}]}', "queries[0].logit_bias"),
+        (
+            b'{"queries": [{"text": "x", "logit_bias": {' + b", ".join(b'"%d": 1' % n for n in range(301)) + b"}}]}",
+            "queries[0].logit_bias",
+        ),
+        (b'{"queries": [{"text": "x", "logit_bias": {"1": 2, "01": 3}}]}', "queries[0].logit_bias"),
+        (
+            b'{"queries": [{"text": "x", "constraint": {"json_schema": {"maximum": NaN}}}]}',
+            "queries[0].constraint.json_schema",
+        ),
         (b"", "body"),
         (b"{", "body"),
         (b"[]", "body"),
@@ -280,6 +291,47 @@ async def test_a_body_of_mistakes_only_is_answered_with_the_first_ones(http: htt
     assert [problem["field"] for problem in reply.json()["error"]["fields"]] == [
         f"queries[{slot}]" for slot in range(50)
     ]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"text": "a", "x" * 200_000: 1},
+        {"messages": [{"role": "x" * 200_000, "content": "a"}]},
+        {"text": "a", "logit_bias": {"x" * 200_000: 1}},
+        {"text": "a", "logit_bias": {"1": "x" * 200_000}},
+        {"text": "a", "stop": ["x" * 200_000]},
+    ],
+)
+async def test_an_error_does_not_repeat_what_was_sent(http: httpx.AsyncClient, query: dict[str, Any]) -> None:
+    reply = await http.post("/v1/query", json={"queries": [query]})
+    assert reply.status_code == 422
+    assert reply.json()["error"]["fields"][0]["field"].startswith("queries[0].")
+    assert len(reply.content) < 2_000
+
+
+async def test_a_parameter_that_is_not_read_is_refused(http: httpx.AsyncClient) -> None:
+    """Cancelling ``slot=0`` must not cancel all."""
+    asked = await http.post("/v1/query", json={"queries": ["One."], "request_id": "known", "max_tokens": 2})
+    assert asked.status_code == 200
+    for reply in (
+        await http.delete("/v1/query/known", params={"slot": 0}),
+        await http.get("/v1/query/known", params={"slot": 0}),
+        await http.post("/v1/query", params={"slot": 0}, json={"queries": ["a"]}),
+        await http.get("/v1/contexts", params={"slot": 0}),
+    ):
+        problem = reply.json()["error"]["fields"][0]
+        assert (reply.status_code, problem["field"]) == (422, "slot")
+        assert "unknown parameter; allowed: " in problem["message"]
+    assert (await http.get("/healthz", params={"slot": 0})).status_code == 200
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "x" * 200])
+async def test_a_compressed_body_is_refused_as_such(http: httpx.AsyncClient, coding: str) -> None:
+    headers = {**JSON, "content-encoding": coding}
+    reply = await http.post("/v1/query", content=b"\x1f\x8b\x08", headers=headers)
+    assert reply.status_code == 415
+    assert "content-encoding must be identity" in reply.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("slot", ["-1", "1000", "4294967296", "9" * 30, "x"])
