@@ -109,9 +109,13 @@ class Assigner:
         # Rounded down, or a short queue would stand far above the factor; but never so far that all are at the bound.
         return min(self._queue_bound, max(math.ceil(mean), math.floor(self._load_factor * mean)))
 
+    def places(self) -> int:
+        """Questions that the channels of the ring could take if all were empty."""
+        return len(self.ring) * self._queue_bound
+
     def room(self) -> int:
         """Questions that the channels of the ring can still take."""
-        return max(0, len(self.ring) * self._queue_bound - self.loads.total)
+        return max(0, self.places() - self.loads.total)
 
     def any_room(self) -> bool:
         """Whether a normal question has a chance."""

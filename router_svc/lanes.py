@@ -107,6 +107,10 @@ class Lanes:
         """Whether a normal question has a chance, long or not."""
         return self.short.any_room() or self.long.any_room()
 
+    def places(self) -> int:
+        """Questions that the channels could take if all were empty."""
+        return self.short.places() + self.long.places()
+
     def missing(self, short: int, long: int) -> int:
         """Places that so many questions would need beyond those that there are."""
         if not self.long.ring:

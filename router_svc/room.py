@@ -123,4 +123,7 @@ class Room:
         if not self._assigner.ring:
             return Overloaded("no worker is ready", self._lease_ms)
         delay = self._watch.rate.retry_after_ms(self._assigner.missing(short, long))
-        return Overloaded(f"no room for {short + long} more questions", delay)
+        places, more = self._assigner.places(), short + long
+        if self._policy is OverflowPolicy.REJECT and more > places:
+            return Overloaded(f"no room for {more} more questions: all queues together have {places} places", delay)
+        return Overloaded(f"no room for {more} more questions", delay)

@@ -23,6 +23,8 @@ IN_FLIGHT = 2
 TRIES_BEFORE, TRIES = 3, 20
 """How often in a row a batch is tried that the cluster did not take, or whose stream was lost: before anything was
 heard of a cluster, and afterwards (about half a minute)."""
+REFUSALS = 2
+"""After so many refusals for want of room a batch goes on in halves."""
 LONGEST_PAUSE_S = 2.0
 Ended = Callable[[SlotResult], None]
 
@@ -74,23 +76,36 @@ async def run_questions(
 async def _run_batch(backend: Backend, batch: Batch, first: int, ended: Ended) -> list[SlotResult]:
     """One batch to its end; waits while there is no room for it, and while a service is away.
 
-    The batch keeps its id, so that it runs once however often it is asked.
+    The batch keeps its id, so that it runs once however often it is asked. One that found no room twice goes on in
+    halves: a router that takes batches whole never has room for one that is larger than all its queues.
     """
     batch = msgspec.structs.replace(batch, request_id=new_request_id())
     results: dict[int, SlotResult] = {}
-    failures = 0
+    failures = refusals = 0
     while len(results) < len(batch.questions):
         before = len(results)
         try:
             await _ask(backend, batch, first, ended, results)
         except Overloaded as error:  # nothing of it was kept
             await asyncio.sleep(error.retry_after_ms / 1000)
+            refusals += 1
+            if refusals >= REFUSALS and not failures and len(batch.questions) > 1:
+                return await _run_halves(backend, batch, first, ended)
         except BusUnavailable:
             failures = 1 if len(results) > before else failures + 1
             if failures >= (TRIES if first or results else TRIES_BEFORE):
                 raise
             await asyncio.sleep(min(LONGEST_PAUSE_S, 0.25 * 2**failures))
     return [results[slot] for slot in sorted(results)]
+
+
+async def _run_halves(backend: Backend, batch: Batch, first: int, ended: Ended) -> list[SlotResult]:
+    """A batch of which nothing was kept, as two, one after the other."""
+    middle = len(batch.questions) // 2
+    front = msgspec.structs.replace(batch, questions=batch.questions[:middle])
+    back = msgspec.structs.replace(batch, questions=batch.questions[middle:])
+    results = await _run_batch(backend, front, first, ended)
+    return results + await _run_batch(backend, back, first + middle, ended)
 
 
 async def _ask(backend: Backend, batch: Batch, first: int, ended: Ended, results: dict[int, SlotResult]) -> None:

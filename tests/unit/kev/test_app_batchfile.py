@@ -117,14 +117,17 @@ def test_a_missing_file_and_a_bad_limit_are_told() -> None:
 class FakeBackend:
     """Answers at once; remembers what was asked."""
 
-    def __init__(self, refusals: int = 0, breaks: int = 0, answers: int = 1) -> None:
+    def __init__(self, refusals: int = 0, breaks: int = 0, answers: int = 1, places: int = BATCH) -> None:
         self.batches: list[Batch] = []
         self.running = self.most_running = 0
         self._refusals = refusals
         self._breaks = breaks
         self._answers = answers
+        self._places = places
 
     async def ask(self, batch: Batch) -> AsyncGenerator[Frame, None]:
+        if len(batch.questions) > self._places:
+            raise Overloaded("never room for so many", retry_after_ms=1)
         if self._refusals:
             self._refusals -= 1
             raise Overloaded("full", retry_after_ms=1)
@@ -194,6 +197,16 @@ async def test_single_asks_one_question_a_forward_one_after_the_other() -> None:
 async def test_a_run_waits_for_room() -> None:
     results, _ = await run(FakeBackend(refusals=3), 3, RunMode.BATCHED)
     assert len(results) == 3
+
+
+async def test_a_batch_that_never_finds_room_as_a_whole_goes_on_in_parts() -> None:
+    backend = FakeBackend(places=5)
+    async with asyncio.timeout(10):
+        results, ended = await run(backend, BATCH + 3, RunMode.BATCHED)
+    assert [result.slot for result in results] == list(range(BATCH + 3))
+    assert ended == BATCH + 3
+    assert sum(len(batch.questions) for batch in backend.batches) == BATCH + 3
+    assert len({batch.request_id for batch in backend.batches}) == len(backend.batches)
 
 
 async def test_a_run_goes_on_when_a_service_comes_back_and_counts_nothing_twice(

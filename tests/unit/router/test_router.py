@@ -195,6 +195,13 @@ async def test_reject_leaves_nothing_behind_and_says_when_to_come_again(bus: Mem
     assert await router.submit(many(1, "r2")) == Submitted("r2", 1)
 
 
+async def test_reject_names_the_places_to_a_batch_that_is_larger_than_all_queues(bus: MemoryBus, start: Start) -> None:
+    router = await start(bus, router__overflow_policy="reject")
+    with pytest.raises(Overloaded, match=f"no room for {ROOM + 1} more .* all queues together have {ROOM} places"):
+        await router.submit(many(ROOM + 1))
+    assert await router.submit(many(ROOM)) == Submitted("r1", ROOM)
+
+
 async def test_a_full_queue_that_the_router_did_not_know_of_is_walked_around(bus: MemoryBus, start: Start) -> None:
     router = await start(bus, router__overflow_policy="reject")
     blind = await start(bus, router__overflow_policy="reject")
