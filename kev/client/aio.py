@@ -48,7 +48,9 @@ class AsyncClient(ContextCalls):
         self, address: str, *, aggregator: str | None = None, retries: int = 0, api_key: str | None = None
     ) -> None:
         key = os.environ.get(KEY_VARIABLE, "") if api_key is None else api_key
-        self._at = Connection(address, aggregator or address, key)
+        router = arguments.address("address", address)
+        results = arguments.address("aggregator", aggregator) if aggregator else router
+        self._at = Connection(router, results, key)
         self._retries = retries
 
     def calling_as(self, api_key: str) -> Self:

@@ -17,6 +17,13 @@ def request_id(value: object) -> str:
     return fields.string("request_id", value)
 
 
+def address(name: str, value: object) -> str:
+    """Where a service is; whether anything answers there is found out at the first call."""
+    if not isinstance(value, str) or not value.strip() or ":" not in value:
+        raise InvalidArgument(name, f"must be HOST:PORT; got {value!r}")
+    return value
+
+
 def seconds(value: object) -> float | None:
     """How long to wait: None (or infinity) to the end, nothing below 0 is less than 0."""
     if value is None:

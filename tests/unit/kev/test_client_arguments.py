@@ -52,6 +52,15 @@ def test_the_client_names_the_argument(method: str, field: str, given: tuple[Any
     assert caught.value.field == field
 
 
+@pytest.mark.parametrize("given", [50051, None, "", " ", "localhost"])
+def test_the_client_says_what_an_address_is(given: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"^address: must be HOST:PORT; got "):
+        Client(given)
+    if given:
+        with pytest.raises(InvalidArgument, match=r"^aggregator: must be HOST:PORT; got "):
+            Client("127.0.0.1:1", aggregator=given)
+
+
 @pytest.mark.model
 @pytest.mark.parametrize(("method", "field", "given"), WRONG)
 def test_the_engine_names_the_argument(engine: Engine, method: str, field: str, given: tuple[Any, ...]) -> None:
