@@ -45,14 +45,14 @@ async def _serve(settings: Settings, host: str | None, port: int | None, router:
     from kev.app.compose import opened_backend
     from kev.app.http.app import create_app
     from kev.app.http.metrics import Counted
-    from kev.app.http.server import listen_on
+    from kev.app.http.server import listen_on, open_door
     from kev.app.http.server import serve as serve_http
     from kev.app.http.telling import Told
 
     where = host or settings.http.host
     with listen_on(where, settings.http.port if port is None else port) as door:
         async with opened_backend(settings, router) as backend:
-            door.listen(BACKLOG)  # before the ready line: from then on every connection is taken
+            open_door(door, BACKLOG)  # before the ready line
             metrics = serve_metrics(settings.metrics)
             app = create_app(backend, kev_version(), body_timeout_s=settings.http.body_timeout_ms / 1000)
             keep_start()

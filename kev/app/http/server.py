@@ -31,6 +31,19 @@ def listen_on(host: str, port: int) -> socket.socket:
     return door
 
 
+def open_door(door: socket.socket, backlog: int) -> None:
+    """From now on every connection is taken.
+
+    Raises:
+        StartError: another process took the address since it was bound.
+    """
+    host, port = door.getsockname()[:2]
+    try:
+        door.listen(backlog)
+    except OSError as error:
+        raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+
+
 async def serve(app: ASGIApp, door: socket.socket) -> None:
     """Serves until cancelled; running requests then get a few seconds to end."""
     server = _Server(

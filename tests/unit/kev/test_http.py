@@ -17,7 +17,7 @@ from inference_svc.loading import LoadedModel
 from kev.app.engine.tiers import Tiers
 from kev.app.http.app import create_app
 from kev.app.http.bodies import QueryBody, QuestionBody
-from kev.app.http.server import listen_on, serve
+from kev.app.http.server import listen_on, open_door, serve
 from kev.config.settings import Settings
 from kev.wire.process import StartError
 
@@ -528,3 +528,12 @@ async def test_a_busy_port_is_told_in_one_line() -> None:
         port = door.getsockname()[1]
         with pytest.raises(StartError, match=rf"^cannot listen on 127\.0\.0\.1:{port}: Address already in use$"):
             listen_on("127.0.0.1", port)
+
+
+async def test_a_port_that_another_process_took_meanwhile_is_told_in_one_line() -> None:
+    with listen_on("127.0.0.1", 0) as first:
+        port = first.getsockname()[1]
+        with listen_on("127.0.0.1", port) as second:  # nobody listens yet, so both have it
+            open_door(first, 1)
+            with pytest.raises(StartError, match=rf"^cannot listen on 127\.0\.0\.1:{port}: Address already in use$"):
+                open_door(second, 1)
