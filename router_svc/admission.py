@@ -67,7 +67,9 @@ def check_batch(batch: Batch, limits: Limits) -> None:
     _check_logprobs(batch, limits)
     level = batch.isolation
     if level is not None and _STRONGEST_FIRST.index(level) > _STRONGEST_FIRST.index(limits.isolation):
-        raise NotServed(f"batch.isolation: {level} is weaker than this deployment's {limits.isolation}")
+        raise NotServed(
+            f"batch.isolation: {level} is weaker than this deployment's {limits.isolation} (isolation.level)"
+        )
     _check_shared(batch, level or limits.isolation, limits)
 
 

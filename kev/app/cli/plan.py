@@ -160,7 +160,10 @@ def _print(facts: dict[str, Any], found: Plan, wish: Wish) -> None:
 
 
 def _rows(found: Plan, wish: Wish) -> list[tuple[str, int, str]]:
-    layout = "unified: each channel reserves its context" if wish.unified else "split: pages as needed"
+    if wish.unified:
+        layout = "unified: each channel reserves its context"
+    else:
+        layout = f"{'split' if wish.copies else 'shared_readonly'}: pages as needed"
     return [
         ("weights", found.weights, "as the backend holds them; native workers of one machine share them"),
         ("KV of one channel", found.kv_channel, f"at its fullest; {found.kv_position} bytes a position"),

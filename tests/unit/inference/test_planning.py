@@ -155,6 +155,9 @@ def test_the_command(tiny_dirs: dict[str, Path]) -> None:
         assert json.loads(shared.stdout)["backend"] == "reference"
         small = ["plan", "--model", str(folder), "--context", "512"]
         assert "without grouped heads" in CliRunner().invoke(app, [*small, "--prefix", "20"]).output
+        for layout in ("shared_readonly", "split", "unified"):
+            told = CliRunner().invoke(app, [*small, "--set", f"isolation.kv_cache={layout}"], env={"COLUMNS": "200"})
+            assert f"{layout}: " in told.output
         for bad in (["--prefix", "512"], ["--precision", "fp16"], ["--precision", "fp8"], ["--model", "/none.gguf"]):
             assert CliRunner().invoke(app, [*small, *bad]).exit_code == 2, bad
         more = CliRunner().invoke(app, [*small[:-1], "513"])  # what no worker would serve is not planned for less
