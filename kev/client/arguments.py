@@ -20,7 +20,7 @@ def request_id(value: object) -> str:
 def address(name: str, value: object) -> str:
     """Where a service is; whether anything answers there is found out at the first call."""
     if not isinstance(value, str) or not value.strip() or ":" not in value:
-        raise InvalidArgument(name, f"must be HOST:PORT; got {value!r}")
+        raise InvalidArgument(name, f"must be HOST:PORT; got {fields.shown(value)}")
     return value
 
 

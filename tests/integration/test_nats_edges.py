@@ -10,7 +10,7 @@ import pytest
 from nats_support import connect, until
 
 from bus_makers import lease, manifest, new_rid, outcome, questions  # isort: skip
-from bus_takes import take_one  # isort: skip
+from bus_takes import all_there, take_one, take_some  # isort: skip
 from kev.bus.messages import Lane, Piece
 from kev.bus.nats.server import LocalNats
 from kev.domain.errors import Overloaded
@@ -46,7 +46,7 @@ async def test_rubbish_among_several_is_buried_and_its_place_is_used(server: Loc
     for _ in range(2):
         await client.jetstream().publish("bads.q.w.0", b"rubbish")
     await bus.enqueue(questions(rid, 3, W0, first=2))
-    taken = await bus.take("w", 5)
+    taken = await take_some(bus, "w", 5)
     assert [one.question.slot for one in taken] == [0, 1, 2, 3, 4]
     assert bus.stats.undecodable == 2
     assert await bus.depths() == {W0: 5}
@@ -80,6 +80,7 @@ async def test_those_in_hand_are_kept_when_rubbish_among_them_cannot_be_buried(
     async def full(*_: object) -> None:
         raise Overloaded("no room for dead letters")
 
+    await all_there(bus, "w", 3)
     monkeypatch.setattr(bus._take, "_reject", full)
     assert [one.question.slot for one in await bus.take("w", 3)] == [0, 1]
     await client.close()
@@ -160,7 +161,7 @@ async def test_a_durable_that_somebody_deleted_is_made_again(server: LocalNats):
     await (await take_one(bus, "w")).ack()
     client = await nats.connect(server.url)
     await client.jetstream().delete_consumer("GONE_Q", "worker-w")
-    assert [taken.question.slot for taken in await bus.take("w", 4)] == [1]
+    assert (await take_one(bus, "w")).question.slot == 1
     await client.close()
     await bus.close()
 

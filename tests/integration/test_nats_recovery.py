@@ -28,9 +28,10 @@ def server(tmp_path: Path) -> Iterator[LocalNats]:
 
 async def answer(bus: NatsBus) -> bool:
     """What a worker does with one question; False when there is none."""
-    taken = await take_one(bus, "w")
-    if taken is None:
+    some = await bus.take("w", 1)
+    if not some:
         return False
+    (taken,) = some
     question = taken.question
     if await bus.outcome(question.rid, question.slot) is None:
         await bus.settle(outcome(question.rid, question.slot, f"attempt {taken.attempt}", attempt=taken.attempt))
@@ -154,7 +155,6 @@ async def test_nothing_that_was_asked_while_the_broker_was_away_happens_later(se
     server.start()
     assert await when_back(bus.depths) == {W0: 1}
     taken = await take_one(bus, "w")
-    assert taken is not None
     assert taken.attempt == 1
     await bus.close()
 
