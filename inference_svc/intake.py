@@ -7,7 +7,7 @@ at most: what comes back from a worker that died rings no bell. So a batch costs
 look at the queue that it is in, not a look at every lane for each of its questions.
 
 A broker may say that a question is stored a moment before it gives it out. So a queue
-in which nothing is found right after its bell is soon looked at once more.
+in which less is found right after its bell than was asked for is soon looked at once more.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Intake:
         self._turns = dict.fromkeys(self._kinds, 1)
         self._more = dict.fromkeys(self._kinds, True)
         self._empty: dict[str, float] = {}  # until when it is passed over
-        self._rung: dict[str, float] = {}  # until when a look that finds nothing is not believed
+        self._rung: dict[str, float] = {}  # until when a look that finds too little is not believed
         self._second_look = math.inf
         self._wake = asyncio.Event()
         self._stopping = False
@@ -167,7 +167,7 @@ class Intake:
                 self._empty.pop(source, None)
             elif source in self._empty:
                 skipped.add(source)
-                if not found and self._rung.pop(source, now) > now:
+                if self._rung.pop(source, now) > now:
                     self._empty[source] = self._second_look = self._clock.monotonic() + SOON_S
             self._turns[long] += len(found)
             for taken in found:
