@@ -5,9 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
+from typing import TypeVar
 
-from kev.bus.messages import Delta
+import msgspec
+
+from kev.bus.messages import Delta, decode
 from kev.domain.outcome import Outcome
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -27,6 +32,14 @@ class BusStats:
     unsent: int = 0
     reconnects: int = 0
     errors: int = 0
+
+    def decoded(self, data: bytes, kind: type[T]) -> T | None:
+        """The message in these bytes; None, and counted, if there is none."""
+        try:
+            return decode(data, kind)
+        except (msgspec.MsgspecError, ValueError):
+            self.undecodable += 1
+            return None
 
 
 class Feed:

@@ -52,7 +52,7 @@ EXPRESS, OVERFLOW, BACKGROUND = (Lane(name) for name in SHARED_LANES)
 class Bell(Struct, frozen=True):
     """Something was queued. ``queues``: where, as ``Lane.queue`` says it; none, if nobody knows."""
 
-    queues: tuple[str, ...] = ()
+    queues: frozenset[str] = frozenset()
 
 
 class SlotPlan(Struct, frozen=True):

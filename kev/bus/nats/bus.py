@@ -6,7 +6,6 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
-import msgspec
 from nats.aio.msg import Msg
 
 from kev.bus.checks import ALL_BELLS, check_worker
@@ -25,7 +24,6 @@ from kev.bus.messages import (
     QueuedQuestion,
     RequestRecord,
     WorkerLease,
-    decode,
     encode,
 )
 from kev.bus.nats.dead import Dead
@@ -172,7 +170,7 @@ class NatsBus:
         check_worker(worker_id)
 
         def hear(message: Msg) -> None:
-            ring(frozenset(self._bell(message.data).queues))
+            ring(self._bell(message.data).queues)
 
         listenings = [await self._link.listen(self._names.bell(name), hear) for name in (worker_id, "any")]
         await self._link.flush()
@@ -180,23 +178,13 @@ class NatsBus:
 
     def _bell(self, data: bytes) -> Bell:
         """What a bell says. One that says nothing, as of a neighbouring version, is heard all the same."""
-        if not data:
-            return Bell()
-        try:
-            return decode(data, Bell)
-        except (msgspec.MsgspecError, ValueError):
-            self.stats.undecodable += 1
-            return Bell()
+        return (self.stats.decoded(data, Bell) if data else None) or Bell()
 
     async def on_cancel(self, cancel: Callable[[CancelHint], None]) -> Subscription:
         """See ``Bus.on_cancel``."""
 
         def hear(message: Msg) -> None:
-            try:
-                hint = decode(message.data, CancelHint)
-            except (msgspec.MsgspecError, ValueError):
-                self.stats.undecodable += 1
-            else:
+            if (hint := self.stats.decoded(message.data, CancelHint)) is not None:
                 cancel(hint)
 
         listening = await self._link.listen(self._names.cancel("*"), hear)

@@ -7,12 +7,11 @@ import json
 import time
 from collections.abc import Mapping
 
-import msgspec
 from nats.aio.msg import Msg
 
 from kev.bus.checks import check_worker
 from kev.bus.feed import BusStats
-from kev.bus.messages import WorkerLease, decode, encode
+from kev.bus.messages import WorkerLease, encode
 from kev.bus.nats.link import Link
 from kev.bus.nats.replies import ended, seconds_of, status_of
 from kev.bus.nats.subjects import Names
@@ -120,7 +119,5 @@ class Fleet:
             if "Nats-Subject" not in (message.headers or {}):
                 self._beats.gone(message.subject.rpartition(".")[2])
             return
-        try:
-            self._beats.beat(decode(message.data, WorkerLease), at)
-        except (msgspec.MsgspecError, ValueError):
-            self._stats.undecodable += 1
+        if (lease := self._stats.decoded(message.data, WorkerLease)) is not None:
+            self._beats.beat(lease, at)

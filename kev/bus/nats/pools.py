@@ -16,12 +16,11 @@ import secrets
 import time
 from collections.abc import AsyncIterator
 
-import msgspec
 from msgspec import Struct
 
 from kev.bus.checks import check_pool
 from kev.bus.feed import BusStats
-from kev.bus.messages import ContextPool, PoolInfo, decode, digest_of_tokens, encode
+from kev.bus.messages import ContextPool, PoolInfo, digest_of_tokens, encode
 from kev.bus.nats.link import Headers, Link
 from kev.bus.nats.reading import all_of, last_at_leader
 from kev.bus.nats.replies import ApiError
@@ -115,14 +114,8 @@ class Pools:
         return (0, None) if found is None else (found[0], self._decoded(found[1]))
 
     def _decoded(self, data: bytes) -> _Record | None:
-        if not data:
-            return None
-        try:
-            record = decode(data, _Record)
-        except (msgspec.MsgspecError, ValueError):
-            self._stats.undecodable += 1
-            return None
-        return record if record.info.live(_now_ms()) else None
+        record = self._stats.decoded(data, _Record) if data else None
+        return record if record is not None and record.info.live(_now_ms()) else None
 
     async def _upload(self, pool: ContextPool, life: Headers) -> tuple[_Record, int]:
         """Writes the parts; the record to be, and the first part's sequence."""

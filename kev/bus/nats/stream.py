@@ -11,7 +11,7 @@ from nats.aio.msg import Msg
 
 from kev.bus.checks import latest_pieces
 from kev.bus.feed import BusStats, Feed
-from kev.bus.messages import Delta, Piece, decode, encode
+from kev.bus.messages import Delta, Piece, encode
 from kev.bus.nats.link import Link
 from kev.bus.nats.listening import Listening
 from kev.bus.nats.subjects import Names
@@ -84,17 +84,11 @@ class Streaming:
             feed.end()
 
     def _push(self, feed: Feed, message: Msg, kind: type[Delta] | type[Outcome]) -> None:
-        try:
-            feed.push(decode(message.data, kind))
-        except (msgspec.MsgspecError, ValueError):
-            self._stats.undecodable += 1
+        if (told := self._stats.decoded(message.data, kind)) is not None:
+            feed.push(told)
 
     def _pieces(self, reply: Msg) -> tuple[Piece, ...]:
-        try:
-            return decode(reply.data, _PIECES)
-        except (msgspec.MsgspecError, ValueError):
-            self._stats.undecodable += 1
-            return ()
+        return self._stats.decoded(reply.data, _PIECES) or ()
 
     async def _reply(self, message: Msg, texts: Callable[[str], Sequence[Piece]]) -> None:
         pieces: Sequence[Piece] = ()

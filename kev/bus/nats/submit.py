@@ -81,7 +81,7 @@ class Submit:
     async def ring(self, bells: Bells) -> None:
         """Rings the bells of these workers, or of ``any``."""
         for name, queues in bells.items():
-            await self._link.send(self._names.bell(name), encode(Bell(tuple(sorted(queues)))))
+            await self._link.send(self._names.bell(name), encode(Bell(queues)))
 
     async def depths(self) -> Mapping[Lane, int]:
         """See ``Bus.depths``: one call, however many lanes."""
