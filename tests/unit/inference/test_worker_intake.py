@@ -122,6 +122,13 @@ async def running() -> Any:
 Start = Callable[[Desk], Desk]
 
 
+@pytest.fixture
+def rare_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is found in these tests, no sweep has found."""
+    monkeypatch.setattr("inference_svc.intake.SWEEP_S", 60.0)
+    monkeypatch.setattr("inference_svc.intake.SOON_S", 0.5)
+
+
 async def test_it_never_takes_more_than_there_is_room_for(running: Start) -> None:
     bus = FakeBus()
     bus.sources["w1"] = deque("abcde")
@@ -196,6 +203,7 @@ async def test_what_comes_without_a_bell_is_found_within_a_sweep(
     assert set((await bus.tried_times(seen + 8))[seen:]) == {"express", "w1", "overflow", "background"}
 
 
+@pytest.mark.usefixtures("rare_sweeps")
 @pytest.mark.parametrize(("during", "rings_for"), [("w1", frozenset({"w1"})), ("background", frozenset())])
 async def test_a_bell_that_rings_during_a_sweep_is_heard(
     running: Start, during: str, rings_for: frozenset[str]
@@ -210,31 +218,31 @@ async def test_a_bell_that_rings_during_a_sweep_is_heard(
 
     bus.on_take = late
     running(desk)
-    async with asyncio.timeout(0.9):  # the next sweep without a bell is a second away
+    async with asyncio.timeout(10):
         assert await desk.takes(1) == ["x"]
 
 
+@pytest.mark.usefixtures("rare_sweeps")
 @pytest.mark.parametrize("source", ["w1", "express"])
 async def test_what_the_broker_gives_out_only_a_moment_after_its_bell_does_not_wait_for_the_next_sweep(
-    running: Start, monkeypatch: pytest.MonkeyPatch, source: str
+    running: Start, source: str
 ) -> None:
-    monkeypatch.setattr("inference_svc.intake.SOON_S", 0.1)
     bus = FakeBus()
     desk = running(Desk(bus, room=4))
     await bus.tried_times(4)
     desk.intake.ring(frozenset({source}))
     assert await bus.tried_times(5)
     bus.sources[source] = deque("x")
-    async with asyncio.timeout(0.5):  # the next sweep without a bell is almost a second away
+    async with asyncio.timeout(10):
         assert await desk.takes(1) == ["x"]
     await desk.intake.stop()
     assert set(bus.tries[4:]) == {source}
 
 
+@pytest.mark.usefixtures("rare_sweeps")
 async def test_the_rest_of_a_batch_that_is_given_out_a_moment_later_does_not_wait_for_the_next_sweep(
-    running: Start, monkeypatch: pytest.MonkeyPatch
+    running: Start,
 ) -> None:
-    monkeypatch.setattr("inference_svc.intake.SOON_S", 0.1)
     bus = FakeBus()
     desk = running(Desk(bus, room=4))
     await bus.tried_times(4)
@@ -242,15 +250,15 @@ async def test_the_rest_of_a_batch_that_is_given_out_a_moment_later_does_not_wai
     desk.intake.ring(frozenset({"express"}))
     await bus.tried_times(6)  # the second one finds nothing
     bus.sources["express"] = deque("y")
-    async with asyncio.timeout(0.5):
+    async with asyncio.timeout(10):
         assert await desk.takes(2) == ["x", "y"]
 
 
+@pytest.mark.usefixtures("rare_sweeps")
 async def test_a_second_bell_of_a_queue_is_not_missed_when_its_question_is_given_out_a_moment_later(
-    running: Start, monkeypatch: pytest.MonkeyPatch
+    running: Start,
 ) -> None:
     """Two rang, one was found: the other one is on its way."""
-    monkeypatch.setattr("inference_svc.intake.SOON_S", 0.1)
     bus = FakeBus()
     desk = running(Desk(bus, room=4))
     await bus.tried_times(4)
@@ -260,23 +268,23 @@ async def test_a_second_bell_of_a_queue_is_not_missed_when_its_question_is_given
     assert await desk.takes(1) == ["x"]
     await asyncio.sleep(0)
     bus.sources["w1"] = deque("y")
-    async with asyncio.timeout(0.5):  # the next sweep without a bell is almost a second away
+    async with asyncio.timeout(10):
         assert await desk.takes(2) == ["x", "y"]
 
 
-async def test_a_queue_that_stays_empty_after_its_bell_is_looked_at_twice_and_no_more(
-    running: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("inference_svc.intake.SOON_S", 0.1)
+@pytest.mark.usefixtures("rare_sweeps")
+async def test_a_queue_that_stays_empty_after_its_bell_is_looked_at_twice_and_no_more(running: Start) -> None:
     bus = FakeBus()
     desk = running(Desk(bus, room=4))
     await bus.tried_times(4)
     desk.intake.ring(frozenset({"express", "elsewhere"}))
-    await asyncio.sleep(0.4)
+    await bus.tried_times(6)
+    await asyncio.sleep(0.6)
     await desk.intake.stop()
     assert bus.tries[4:] == ["express", "express"]
 
 
+@pytest.mark.usefixtures("rare_sweeps")
 async def test_a_queue_that_could_not_be_looked_at_is_not_taken_for_empty(running: Start) -> None:
     bus = FakeBus()
     desk = running(Desk(bus, room=4))
@@ -286,7 +294,7 @@ async def test_a_queue_that_could_not_be_looked_at_is_not_taken_for_empty(runnin
     await asyncio.sleep(0.01)
     bus.away = False
     desk.intake.ring(frozenset({"overflow"}))
-    async with asyncio.timeout(0.9):
+    async with asyncio.timeout(10):
         assert await desk.takes(1) == ["x"]
 
 
