@@ -14,9 +14,9 @@ import numpy as np
 from kev.bus.messages import ContextPool, PoolInfo, digest_of_tokens
 from kev.bus.port import Bus
 from kev.config.settings import Settings
-from kev.domain.errors import InvalidArgument, NotFound, QuotaExceeded
+from kev.domain.errors import InvalidArgument, NotFound, NotServed, QuotaExceeded
 from kev.domain.ids import POOL_NAME_ALLOWED, is_pool_name, pool_key
-from kev.domain.question import Question
+from kev.domain.question import Isolation, Question
 from router_svc.admission import Refusal
 from router_svc.around import ALONE, Around, no_pool
 from router_svc.prepare import Preparer
@@ -37,6 +37,7 @@ class Contexts:
     ) -> None:
         self._bus = bus
         self._limits = settings.context
+        self._level = settings.isolation.level
         self._max_chars = settings.router.max_text_chars
         self._first = not settings.core.system_prompt
         self._preparer = preparer
@@ -55,9 +56,14 @@ class Contexts:
 
         Raises:
             InvalidArgument: names the field and what is allowed.
+            NotServed: no question could read it here.
             QuotaExceeded: the tenant has as many pools as it may.
         """
         self._check(name, text, ttl_ms)
+        if self._level is Isolation.STRICT:
+            raise NotServed(
+                "contexts are read at isolation loose; this deployment serves strict only (isolation.level)"
+            )
         ids = await self._preparer.context("text", text)
         most = self._limits.max_pool_tokens
         if most and len(ids) > most:

@@ -122,6 +122,13 @@ async def test_a_loose_batch_on_a_strict_deployment_is_refused(start: Any, bus: 
         await router.submit(loose(Question(text="Hi", context_pool="manual")))
 
 
+async def test_a_strict_deployment_makes_no_pool_that_nothing_could_read(start: Any, bus: MemoryBus):
+    router = await start(bus)
+    with pytest.raises(NotServed, match=r"isolation loose.*isolation\.level"):
+        await router.contexts.create("", "manual", MANUAL)
+    assert await router.contexts.list("") == ()
+
+
 async def test_the_budget_counts_the_pool(start: Any, bus: MemoryBus):
     router = await start(bus, **LOOSE, core__max_context=128)
     info, _ = await router.contexts.create("", "manual", "word " * 60)
@@ -165,7 +172,7 @@ async def test_a_prefix_that_cannot_be_is_refused_by_name(start: Any, bus: Memor
     ],
 )
 async def test_a_pool_that_cannot_be_is_refused_by_name(start: Any, bus: MemoryBus, change: dict[str, Any], field: str):
-    router = await start(bus, core__max_context=256, router__max_text_chars=2000)
+    router = await start(bus, isolation__level="loose", core__max_context=256, router__max_text_chars=2000)
     with pytest.raises(InvalidArgument) as caught:
         await router.contexts.create(**{"tenant": "", "name": "manual", "text": MANUAL, **change})
     assert caught.value.field == field
@@ -173,7 +180,7 @@ async def test_a_pool_that_cannot_be_is_refused_by_name(start: Any, bus: MemoryB
 
 
 async def test_a_tenant_has_so_many_pools_of_such_a_size(start: Any, bus: MemoryBus):
-    router = await start(bus, context__max_pools=2, context__max_pool_tokens=40)
+    router = await start(bus, isolation__level="loose", context__max_pools=2, context__max_pool_tokens=40)
     for tenant in ("a", "b"):
         for name in ("one", "two", "two"):
             await router.contexts.create(tenant, name, MANUAL)
