@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import nats
 import pytest
 from nats_support import connect, until, when_back
 
@@ -156,6 +158,52 @@ async def test_nothing_that_was_asked_while_the_broker_was_away_happens_later(se
     assert await when_back(bus.depths) == {W0: 1}
     taken = await take_one(bus, "w")
     assert taken.attempt == 1
+    await bus.close()
+
+
+async def test_a_broker_that_lost_its_disk_is_made_ready_by_those_who_stayed(server: LocalNats):
+    """What was queued is lost. What is asked from then on is not, nor is it acknowledged by who held a lost one."""
+    router, worker = await connect(server, ack_wait_s=60.0), await connect(server, ack_wait_s=60.0)
+    await router.enqueue(questions(new_rid(), 1, W0))
+    lost = await take_one(worker, "w")
+    server.stop(kill=True)
+    shutil.rmtree(server.directory / "store")
+    server.start()
+    await until(lambda: when_back(router.depths), lambda depths: depths == {})
+    rid = new_rid()
+    await when_back(lambda: router.open_request(manifest(rid, slots=1)))
+    await router.enqueue(questions(rid, 1, W0))
+    await when_back(lambda: worker.announce(lease("w")))
+    taken = await take_one(worker, "w")
+    assert taken.question.rid == rid
+    assert not lost.held
+    await lost.ack()
+    assert await router.depths() == {W0: 1}
+    await taken.ack()
+    assert await router.depths() == {}
+    assert set(await router.fleet()) == {"w"}
+    await router.close()
+    await worker.close()
+
+
+@pytest.mark.parametrize("stream", ["KEV_Q", "KEV_RESULT", "KEV_STRIKE", "KV_kev_fleet", "KV_kev_context"])
+async def test_a_stream_that_somebody_deleted_is_made_again(server: LocalNats, stream: str):
+    bus = await connect(server)
+    client = await nats.connect(server.url)
+    await client.jetstream().delete_stream(stream)
+    rid = new_rid()
+    for call in (
+        bus.depths,
+        bus.fleet,
+        lambda: bus.open_request(manifest(rid, slots=1)),
+        lambda: bus.pool_info("none"),
+        lambda: bus.announce(lease("w")),
+        lambda: bus.enqueue(questions(rid, 1, W0)),
+        lambda: bus.strike(rid, 0),
+    ):
+        await when_back(call)
+    await (await take_one(bus, "w")).ack()
+    await client.close()
     await bus.close()
 
 

@@ -31,6 +31,7 @@ from kev.bus.nats.fleet import Fleet
 from kev.bus.nats.link import Link
 from kev.bus.nats.listening import Listening
 from kev.bus.nats.pools import Pools
+from kev.bus.nats.renewal import Renewal
 from kev.bus.nats.results import Results
 from kev.bus.nats.stream import Streaming
 from kev.bus.nats.subjects import Names
@@ -48,7 +49,7 @@ log = logging.getLogger(__name__)
 class NatsBus:
     """The bus over NATS JetStream. Made by ``NatsBus.connect``; one event loop."""
 
-    def __init__(self, link: Link, settings: BusSettings, stats: BusStats) -> None:
+    def __init__(self, link: Link, settings: BusSettings, stats: BusStats, queues_made: str) -> None:
         names = Names(settings.namespace)
         self.settings = settings
         self.stats = stats
@@ -61,6 +62,7 @@ class NatsBus:
         self._pools = Pools(link, names, stats)
         self._fleet = Fleet(link, names, settings.lease_s, stats)
         self._take = Take(link, names, settings, stats, bury=self._dead.bury, ring=self._submit.ring)
+        self._renewal = Renewal(link, names, settings, queues_made, self._take.forget)
 
     @classmethod
     async def connect(cls, settings: BusSettings | None = None) -> NatsBus:
@@ -73,11 +75,11 @@ class NatsBus:
         settings, stats = settings or BusSettings(), BusStats()
         link = await Link.open(settings, stats)
         try:
-            await ensure_streams(link, Names(settings.namespace), settings)
+            queues_made = await ensure_streams(link, Names(settings.namespace), settings)
         except BaseException:
             await link.close()
             raise
-        return cls(link, settings, stats)
+        return cls(link, settings, stats, queues_made)
 
     @property
     def connected(self) -> bool:
@@ -244,6 +246,7 @@ class NatsBus:
     async def close(self) -> None:
         """See ``Bus.close``."""
         self._streaming.end()
+        await self._renewal.close()
         await self._link.close()
 
 

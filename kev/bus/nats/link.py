@@ -20,7 +20,7 @@ from nats.aio.msg import Msg
 from kev.bus.feed import BusStats
 from kev.bus.nats.connect import Watcher, addresses, connect_client
 from kev.bus.nats.listening import Hear, Listening
-from kev.bus.nats.replies import NoResponders, answer_of, ended, status_of, unavailable
+from kev.bus.nats.replies import NoResponders, StreamGone, answer_of, ended, status_of, unavailable
 from kev.bus.settings import BusSettings
 from kev.domain.errors import BusUnavailable
 
@@ -47,6 +47,7 @@ class Link:
         self._ended = self._gone = False
         self.on_lost: list[Callable[[], None]] = []
         self.on_back: list[Callable[[], None]] = []
+        self.on_gone: list[Callable[[], None]] = []
 
     @classmethod
     async def open(cls, settings: BusSettings, stats: BusStats) -> Link:
@@ -70,6 +71,7 @@ class Link:
         self._ended = True
         self.on_lost.clear()
         self.on_back.clear()
+        self.on_gone.clear()
         if self._revival is not None:
             self._revival.cancel()
         await self._client.close()
@@ -99,8 +101,7 @@ class Link:
             ApiError: refused.
             BusUnavailable: not answered.
         """
-        reply = await self.ask(f"$JS.API.{subject}", b"" if request is None else json.dumps(request).encode())
-        return answer_of(reply, self._where)
+        return await self._of_stream(f"$JS.API.{subject}", b"" if request is None else json.dumps(request).encode())
 
     async def store(self, subject: str, payload: bytes, headers: Headers | None = None) -> dict[str, Any]:
         """Publishes into a stream and returns its acknowledgement.
@@ -110,7 +111,14 @@ class Link:
             Overloaded: the broker has no room on its disk.
             BusUnavailable: not answered; it may have been stored all the same.
         """
-        return answer_of(await self.ask(subject, payload, headers), self._where)
+        return await self._of_stream(subject, payload, headers)
+
+    async def _of_stream(self, subject: str, payload: bytes, headers: Headers | None = None) -> dict[str, Any]:
+        try:
+            return answer_of(await self.ask(subject, payload, headers), self._where)
+        except (NoResponders, StreamGone):
+            self._call(self.on_gone)
+            raise
 
     async def pull(self, subject: str, payload: bytes) -> Msg:
         """One request whose reply keeps its own subject, so that it needs an inbox
@@ -283,4 +291,4 @@ class Link:
             try:
                 call()
             except Exception:
-                log.exception("a callback failed when the connection changed")
+                log.exception("a callback of the connection failed")

@@ -12,6 +12,7 @@ from nats.aio.msg import Msg
 from kev.domain.errors import BusUnavailable, Overloaded
 
 STORE_FAILED = 10077
+_STREAM_GONE = 10059
 LOST = (10071, 10164)
 """Somebody else was first; the second one with replicas."""
 _NO_ROOM = (10023, 10028, 10047)
@@ -28,6 +29,10 @@ class ApiError(Exception):
 
 class NoResponders(BusUnavailable):
     """Nobody listens to the subject: no such consumer, or a stream without a leader."""
+
+
+class StreamGone(BusUnavailable):
+    """The broker does not have the stream, or not any more."""
 
 
 def seconds_of(stamp: str) -> float:
@@ -47,7 +52,7 @@ def answer_of(reply: Msg, where: str) -> dict[str, Any]:
     Raises:
         ApiError: the broker refused.
         Overloaded: it has no room on its disk.
-        BusUnavailable: it cannot serve now.
+        BusUnavailable: it cannot serve now; ``StreamGone`` if that is why.
     """
     if not reply.data:
         return {}
@@ -65,6 +70,8 @@ def _refusal(error: Mapping[str, Any], where: str) -> Exception:
         return Overloaded(f"the broker has no room: {text}")
     if int(error.get("code", 0)) == 503 and not lane_full:
         return unavailable(where, text)
+    if code == _STREAM_GONE:
+        return StreamGone(f"the broker at {where} is not available: {text}")
     return ApiError(code, text)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 from nats.aio.msg import Msg
@@ -48,6 +49,13 @@ class Take:
         self._bury = bury
         self._ring = ring
         self._ready: set[str] = set()
+        self._holding = Holding()
+
+    def forget(self) -> None:
+        """The queues are others now: nobody holds anything of them, and an acknowledgement would hit a stranger."""
+        self._holding.ended = True
+        self._holding = Holding()
+        self._ready.clear()
 
     async def prepare(self, source: str) -> None:
         """Makes the source's durable, once."""
@@ -101,7 +109,7 @@ class Take:
             except (msgspec.MsgspecError, ValueError) as error:
                 bad.append((message, error))
             else:
-                taken.append(NatsTaken(self._link, self._ring, message, question, hold_s, since))
+                taken.append(NatsTaken(self._link, self._ring, self._holding, message, question, hold_s, since))
         return bad
 
     async def _next(self, source: str, most: int) -> list[Msg]:
@@ -133,6 +141,13 @@ class Take:
         await self._link.ask(message.reply, _TERM)
 
 
+@dataclass(slots=True)
+class Holding:
+    """All questions that were taken from the same queues. ``ended``: the broker has lost these."""
+
+    ended: bool = False
+
+
 class NatsTaken:
     """A question in a worker's hands. See ``port.Taken``.
 
@@ -141,10 +156,18 @@ class NatsTaken:
     """
 
     def __init__(
-        self, link: Link, ring: Ring, message: Msg, question: QueuedQuestion, hold_s: float, since: float
+        self,
+        link: Link,
+        ring: Ring,
+        holding: Holding,
+        message: Msg,
+        question: QueuedQuestion,
+        hold_s: float,
+        since: float,
     ) -> None:
         self._link = link
         self._ring = ring
+        self._holding = holding
         self._reply = message.reply
         self._hold_s = hold_s
         self._until = since + hold_s
@@ -156,8 +179,8 @@ class NatsTaken:
 
     @property
     def held(self) -> bool:
-        """Whether the ack wait is still running and nothing was answered yet."""
-        return not self._answered and time.monotonic() < self._until
+        """Whether the ack wait is still running, the queue is still there, and nothing was answered yet."""
+        return not self._answered and not self._holding.ended and time.monotonic() < self._until
 
     async def ack(self) -> None:
         """See ``Taken.ack``."""

@@ -92,8 +92,11 @@ def streams(names: Names, settings: BusSettings) -> tuple[dict[str, Any], ...]:
     return (common | queue, *(limits | stream for stream in (result, strike, dead, fleet, pool)))
 
 
-async def ensure_streams(link: Link, names: Names, settings: BusSettings) -> None:
+async def ensure_streams(link: Link, names: Names, settings: BusSettings) -> str:
     """Makes sure that every stream exists as configured.
+
+    Returns:
+        When the stream of the queues was made, by the broker's clock: another one is another stream.
 
     Raises:
         TopologyMismatch: one exists with other settings.
@@ -102,8 +105,8 @@ async def ensure_streams(link: Link, names: Names, settings: BusSettings) -> Non
     until = time.monotonic() + settings.connect_timeout_s
     while True:
         try:
-            await asyncio.gather(*(_ensure_stream(link, wanted) for wanted in streams(names, settings)))
-            return
+            made = await asyncio.gather(*(_ensure_stream(link, wanted) for wanted in streams(names, settings)))
+            return made[0]
         except NoResponders as error:
             # A broker that just started has no JetStream yet; one without JetStream never has.
             if time.monotonic() > until:
@@ -139,15 +142,16 @@ async def ensure_source(link: Link, names: Names, settings: BusSettings, source:
         _compare(f"consumer {durable}", wanted, info["config"])
 
 
-async def _ensure_stream(link: Link, wanted: Mapping[str, Any]) -> None:
+async def _ensure_stream(link: Link, wanted: Mapping[str, Any]) -> str:
     name = wanted["name"]
     try:
-        await link.api(f"STREAM.CREATE.{name}", wanted)
+        info = await link.api(f"STREAM.CREATE.{name}", wanted)
     except ApiError as error:
         if error.err_code != _STREAM_DIFFERS:
             raise TopologyMismatch(f"stream {name} was refused by the broker: {error}") from None
         info = await link.api(f"STREAM.INFO.{name}")
         _compare(f"stream {name}", wanted, info["config"])
+    return str(info["created"])
 
 
 def _compare(what: str, wanted: Mapping[str, Any], found: Mapping[str, Any]) -> None:
