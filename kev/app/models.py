@@ -26,7 +26,7 @@ class CannotDownload(Exception):
 def models_dir() -> Path:
     """Where downloads go: ``KEV_MODELS_DIR``, else ``models`` in Kev's cache directory."""
     if named := os.environ.get("KEV_MODELS_DIR"):
-        return Path(named).expanduser()
+        return Path(os.path.expanduser(named))  # as it is, where the user of a ~name does not exist
     from inference_svc.backends.native.cache import cache_dir
 
     return cache_dir() / "models"

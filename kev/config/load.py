@@ -57,7 +57,10 @@ def load_settings(
     tree: dict[str, Any] = read_file(Path(path), SECTIONS) if path is not None else {}
     if problems := list(_not_sections(tree)):
         raise ConfigError("\n".join(problems))
-    _lay_over(tree, from_environment(os.environ if environment is None else environment, SECTIONS))
+    environment = os.environ if environment is None else environment
+    if problems := list(_misspelt(environment)):
+        raise ConfigError("\n".join(problems))
+    _lay_over(tree, from_environment(environment, SECTIONS))
     _lay_over(tree, from_flags(flags or {}, SECTIONS))
     if problems := list(_unknown_keys(tree)):
         raise ConfigError("\n".join(problems))
@@ -85,6 +88,18 @@ def _not_sections(tree: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}: {_hint(name) or 'unknown section; allowed: ' + ', '.join(SECTIONS)}"
         elif not isinstance(section, dict):
             yield f"{name}: must hold keys ({', '.join(SECTIONS[name].model_fields)})"
+
+
+def _misspelt(environment: Mapping[str, str]) -> Iterator[str]:
+    """Variables of no section, but nearly of one that has the key. Others that begin with ``KEV_`` are not ours."""
+    for variable in environment:
+        head, _, rest = variable.partition("_")
+        section, _, key = rest.lower().partition("_")
+        if head != "KEV" or section in SECTIONS:
+            continue
+        for close in difflib.get_close_matches(section, SECTIONS, 1, 0.75):
+            if key in SECTIONS[close].model_fields:
+                yield f"{variable}: unknown variable; did you mean KEV_{close.upper()}_{key.upper()}?"
 
 
 def _unknown_keys(tree: Mapping[str, Any]) -> Iterator[str]:

@@ -191,6 +191,19 @@ def test_environment_variables_are_checked_like_the_file() -> None:
         load_settings(environment={"KEV_ROUTER_CHANNEL_POOL_SIZE": "many"})
 
 
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("KEV_ROUTR_STRATEGY", "KEV_ROUTER_STRATEGY"),
+        ("KEV_ISOLATON_LEVEL", "KEV_ISOLATION_LEVEL"),
+        ("KEV_AGGREGATORS_TIMEOUT_MS", "KEV_AGGREGATOR_TIMEOUT_MS"),
+    ],
+)
+def test_a_variable_whose_section_is_misspelt_is_not_passed_over(variable: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=f"{variable}: unknown variable; did you mean {meant}"):
+        load_settings(environment={variable: "x"})
+
+
 def test_variables_of_others_are_left_alone() -> None:
     environment = {
         "KEV_HOME": "/x",
