@@ -15,6 +15,7 @@ LADDER = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60)
 REQUESTS = Counter("kev_http_requests", "Requests, by route and status.", ["route", "status"])
 SECONDS = Histogram("kev_http_request_seconds", "Request to the last byte of its answer.", ["route"], buckets=LADDER)
 OPEN = Gauge("kev_http_open_requests", "Requests that are being answered.")
+STALLED = Counter("kev_http_stalled_readers", "Connections ended because the caller read nothing for too long.")
 NO_ROUTE = "none"
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import uvicorn
 from starlette.types import ASGIApp
 
+from kev.app.http.stalled import STALLED_S, end_stalled
 from kev.wire.process import StartError
 
 GRACE_S = 5
@@ -44,15 +45,21 @@ def open_door(door: socket.socket, backlog: int) -> None:
         raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
 
 
-async def serve(app: ASGIApp, door: socket.socket) -> None:
-    """Serves until cancelled; running requests then get a few seconds to end."""
+async def serve(app: ASGIApp, door: socket.socket, *, stalled_s: float = STALLED_S) -> None:
+    """Serves until cancelled; running requests then get a few seconds to end.
+
+    Args:
+        stalled_s: How long a caller may take nothing of what waits for it.
+    """
     server = _Server(
         uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=GRACE_S)
     )
     serving = asyncio.create_task(server.serve(sockets=[door]))
+    watching = asyncio.create_task(end_stalled(server.server_state.connections, stalled_s))
     try:
         await asyncio.shield(serving)
     finally:
+        watching.cancel()
         server.should_exit = True
         await serving
 
