@@ -7,14 +7,14 @@ at most: what comes back from a worker that died rings no bell. So a batch costs
 look at the queue that it is in, not a look at every lane for each of its questions.
 
 A broker may say that a question is stored a moment before it gives it out. So a queue
-in which less is found right after its bell than was asked for is soon looked at once more.
+in which less is found than was asked for, right after its bell, is looked at once more
+when that moment has passed, however often it was looked at meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable, Collection, Sequence
 
 from inference_svc.arrivals import Arrivals
@@ -68,8 +68,7 @@ class Intake:
         self._turns = dict.fromkeys(self._kinds, 1)
         self._more = dict.fromkeys(self._kinds, True)
         self._empty: dict[str, float] = {}  # until when it is passed over
-        self._rung: dict[str, float] = {}  # until when a look that finds too little is not believed
-        self._second_look = math.inf
+        self._rung: dict[str, float] = {}  # until when a look that does not find enough is not believed
         self._wake = asyncio.Event()
         self._stopping = False
         self._idle = asyncio.Event()
@@ -116,14 +115,12 @@ class Intake:
             self._wake.clear()
             if self._clock.monotonic() >= next_look or await self._somebody_left():
                 next_look = self._clock.monotonic() + SWEEP_S
-                self._forget()
+                self._empty.clear()
                 self._look_again()
                 await self._look_for_orphans()
-            if self._clock.monotonic() >= self._second_look:
-                self._second_look = math.inf
-                self._look_again()
+            self._believe()
             await self._sweep()
-            until = min(next_look, self._second_look)
+            until = min([next_look, *self._rung.values()])
             try:
                 await asyncio.wait_for(self._wake.wait(), max(0.0, until - self._clock.monotonic()))
             except TimeoutError:
@@ -139,11 +136,13 @@ class Intake:
                         self._more[long] = True
                         behind.set(taken[-1].behind > 0)
 
-    def _forget(self) -> None:
-        """What was empty, and bells of long ago: also of queues in which this worker does not look."""
+    def _believe(self) -> None:
+        """Looks at those once more whose bell has rung a moment ago, and from then on believes what is found."""
         now = self._clock.monotonic()
-        self._empty.clear()
-        self._rung = {source: until for source, until in self._rung.items() if until > now}
+        if passed := [source for source, until in self._rung.items() if until <= now]:
+            for source in passed:
+                del self._rung[source]
+            self._look_again()
 
     def _look_again(self) -> None:
         for long in self._kinds:
@@ -167,14 +166,21 @@ class Intake:
                 self._empty.pop(source, None)
             elif source in self._empty:
                 skipped.add(source)
-                if self._rung.pop(source, now) > now:
-                    self._empty[source] = self._second_look = self._clock.monotonic() + SOON_S
+                self._doubt(source, found, now)
             self._turns[long] += len(found)
             for taken in found:
                 self._accept(taken, source)
             if found:
                 return found
         return ()
+
+    def _doubt(self, source: str, found: Sequence[Taken], began: float) -> None:
+        """Of a source that did not give what was asked for: it may give the rest a moment after its bell, or after it
+        has said itself that there is more."""
+        if found and found[-1].behind:
+            self._rung[source] = self._clock.monotonic() + SOON_S
+        if (until := self._rung.get(source, began)) > began:
+            self._empty[source] = until
 
     def _order(self, long: bool, turn: int) -> Sequence[str]:
         orphaned = [queue for queue in self._orphans if not self._lanes or (queue != short_queue(queue)) is long]

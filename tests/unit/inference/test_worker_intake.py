@@ -255,6 +255,79 @@ async def test_the_rest_of_a_batch_that_is_given_out_a_moment_later_does_not_wai
 
 
 @pytest.mark.usefixtures("rare_sweeps")
+async def test_the_rest_of_what_a_workers_own_queue_gives_out_in_parts_does_not_wait_for_the_next_sweep(
+    running: Start,
+) -> None:
+    bus = FakeBus()
+    desk = running(Desk(bus, room=16))
+    await bus.tried_times(4)
+    bus.sources["w1"] = deque("abc")
+    desk.intake.ring(frozenset({"w1"}))
+    assert await desk.takes(3) == list("abc")
+    bus.sources["w1"] = deque("def")
+    async with asyncio.timeout(10):
+        assert await desk.takes(6) == list("abcdef")
+
+
+@pytest.mark.usefixtures("rare_sweeps")
+async def test_a_queue_that_says_itself_that_it_holds_more_is_soon_looked_at_again(running: Start) -> None:
+    bus = FakeBus()
+
+    class Partly(Name):
+        behind = 1
+
+    async def take(source: str, most: int) -> list[Name]:
+        parts = bus.sources.get(source)
+        await asyncio.sleep(0)
+        return [Partly(parts.popleft())] if parts else []
+
+    bus.take = take  # type: ignore[method-assign]
+    bus.sources["w1"] = deque("abc")
+    desk = running(Desk(bus, room=16))
+    async with asyncio.timeout(10):
+        assert await desk.takes(3) == list("abc")
+
+
+@pytest.mark.usefixtures("rare_sweeps")
+async def test_a_look_between_a_bell_and_what_it_told_of_is_not_believed_either(running: Start) -> None:
+    bus = FakeBus()
+    desk = running(Desk(bus, room=4))
+    await bus.tried_times(4)
+    desk.intake.ring(frozenset({"w1"}))
+    await bus.tried_times(5)
+    await asyncio.sleep(0.01)
+    desk.intake.ring()  # as once a second, everything is looked at
+    await bus.tried_times(9)
+    bus.sources["w1"] = deque("x")
+    async with asyncio.timeout(10):
+        assert await desk.takes(1) == ["x"]
+
+
+@pytest.mark.usefixtures("rare_sweeps")
+async def test_what_is_given_out_while_a_sweep_goes_on_elsewhere_does_not_wait_for_the_next_one(running: Start) -> None:
+    class Late(Clock):
+        now = 0.0
+
+        def monotonic(self) -> float:
+            return self.now
+
+    bus, clock = FakeBus(), Late()
+    desk = running(Desk(bus, room=4, clock=clock))
+    await bus.tried_times(4)
+    desk.intake.ring(frozenset({"express"}))
+    await bus.tried_times(5)
+
+    def later(source: str) -> None:
+        clock.now = 0.7  # the look at the other queue begins before the moment has passed, and ends after it
+        bus.sources["express"] = bus.sources.get("express", deque("x"))
+
+    bus.on_take = later
+    desk.intake.ring(frozenset({"overflow"}))
+    async with asyncio.timeout(10):
+        assert await desk.takes(1) == ["x"]
+
+
+@pytest.mark.usefixtures("rare_sweeps")
 async def test_a_second_bell_of_a_queue_is_not_missed_when_its_question_is_given_out_a_moment_later(
     running: Start,
 ) -> None:
