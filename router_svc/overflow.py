@@ -19,7 +19,8 @@ _SMOOTHING = 0.3
 
 
 class DrainRate:
-    """Questions that leave the queues per second, smoothed over the polls."""
+    """Questions that leave the queues per second, smoothed over the polls in which there were any to leave: that empty
+    queues drain nothing does not say that full ones drain slowly."""
 
     def __init__(self) -> None:
         self.per_second = 0.0
@@ -34,8 +35,9 @@ class DrainRate:
             total: Questions in the queues now.
             arrived: Own questions that went in since the poll before.
         """
-        if self._at is not None and now > self._at:
-            rate = max(0, self._total + arrived - total) / (now - self._at)
+        waited = self._total + arrived
+        if self._at is not None and now > self._at and waited:
+            rate = max(0, waited - total) / (now - self._at)
             self.per_second += _SMOOTHING * (rate - self.per_second)
         self._at, self._total = now, total
 

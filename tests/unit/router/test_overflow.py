@@ -46,6 +46,18 @@ def test_the_rate_counts_what_left_not_what_came() -> None:
     assert rate.retry_after_ms(10) == pytest.approx(500, rel=0.02)
 
 
+def test_polls_of_empty_queues_say_nothing_about_the_rate() -> None:
+    rate = DrainRate()
+    rate.update(0.0, 0, 0)
+    rate.update(1.0, 0, 20)
+    known = rate.per_second
+    for second in range(2, 30):
+        rate.update(float(second), 0, 0)
+    assert rate.per_second == known > 0
+    rate.update(30.0, 5, 5)  # there are some, and none left
+    assert rate.per_second < known
+
+
 def test_the_delay_has_limits() -> None:
     assert _rate(0).retry_after_ms(5) == UNKNOWN_RATE_MS
     assert _rate(1).retry_after_ms(10_000) == MOST_MS
