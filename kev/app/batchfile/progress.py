@@ -13,9 +13,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from kev.app.cli.answers import ending
 from kev.app.cli.plain import plain
+from kev.domain.errors import Overloaded
 from kev.domain.result import SlotResult
 
 MOST_NOTES = 5
+SILENT_S = 5.0
+"""For so long nothing is said of a cluster that has no room."""
+SAID_EVERY_S = 60.0
 
 
 class RunProgress:
@@ -28,6 +32,7 @@ class RunProgress:
         self._task = self._bar.add_task("", total=total)
         self._began = time.monotonic()
         self._tokens = 0
+        self._say_at = self._began + SILENT_S
         self._notes: list[str] = []
         self.counts: Counter[str] = Counter()
 
@@ -43,11 +48,19 @@ class RunProgress:
     def ended(self, result: SlotResult) -> None:
         """A slot has ended."""
         self.counts[result.status] += 1
+        self._say_at = max(self._say_at, time.monotonic() + SILENT_S)
         self._tokens += result.tokens
         if not result.ok and len(self._notes) < MOST_NOTES:
             named = f" ({plain(result.id)})" if result.id else ""
             self._notes.append(f"slot {result.slot}{named}: {ending(result)}")
         self._bar.update(self._task, advance=1, description=f"{self._rate():.0f} tokens/s")
+
+    def refused(self, error: Overloaded) -> None:
+        """There was no room. Said now and then while nothing ends, so that nobody takes a run that waits for one that
+        hangs."""
+        if (now := time.monotonic()) >= self._say_at:
+            self._say_at = now + SAID_EVERY_S
+            self._bar.console.print(f"waiting: {plain(str(error))}", markup=False, highlight=False, soft_wrap=True)
 
     @property
     def all_answered(self) -> bool:

@@ -27,6 +27,7 @@ REFUSALS = 2
 """After so many refusals for want of room a batch goes on in halves."""
 LONGEST_PAUSE_S = 2.0
 Ended = Callable[[SlotResult], None]
+Refused = Callable[[Overloaded], None]
 
 
 class RunMode(StrEnum):
@@ -42,12 +43,14 @@ async def run_questions(
     mode: RunMode,
     ended: Ended,
     whole: Batch | None = None,
+    refused: Refused = lambda error: None,
 ) -> AsyncGenerator[SlotResult, None]:
     """Results in the order of the questions, with slots numbered over all of them.
 
     Args:
         ended: Called when a slot ends, in the order of their ends, for a progress bar.
         whole: A batch whose options (isolation, strategy …) every batch of them has.
+        refused: Called whenever there was no room; the run goes on by itself.
 
     Raises:
         KevError: the backend cannot go on.
@@ -63,7 +66,7 @@ async def run_questions(
                 for result in await running.popleft():
                     yield result
             batch = msgspec.structs.replace(whole, questions=tuple(questions[first : first + size]))
-            running.append(asyncio.create_task(_run_batch(backend, batch, first, ended)))
+            running.append(asyncio.create_task(_run_batch(backend, batch, first, ended, refused)))
         while running:
             for result in await running.popleft():
                 yield result
@@ -73,39 +76,50 @@ async def run_questions(
         await asyncio.gather(*running, return_exceptions=True)
 
 
-async def _run_batch(backend: Backend, batch: Batch, first: int, ended: Ended) -> list[SlotResult]:
+async def _run_batch(backend: Backend, batch: Batch, first: int, ended: Ended, refused: Refused) -> list[SlotResult]:
     """One batch to its end; waits while there is no room for it, and while a service is away.
 
-    The batch keeps its id, so that it runs once however often it is asked. One that found no room twice goes on in
-    halves: a router that takes batches whole never has room for one that is larger than all its queues.
+    One that found no room twice goes on in halves, one after the other, and what is left of it in parts of that size: a
+    router that takes batches whole never has room for one that is larger than all its queues.
     """
-    batch = msgspec.structs.replace(batch, request_id=new_request_id())
+    most = len(batch.questions)
+    results: list[SlotResult] = []
+    while left := batch.questions[len(results) :]:
+        part = msgspec.structs.replace(batch, questions=left[:most], request_id=new_request_id())
+        found = await _run_part(backend, part, first + len(results), ended, refused)
+        if found is None:
+            most = len(part.questions) // 2
+        else:
+            results += found
+    return results
+
+
+async def _run_part(
+    backend: Backend, batch: Batch, first: int, ended: Ended, refused: Refused
+) -> list[SlotResult] | None:
+    """Questions that are asked together, to their end; None if they found no room, and fewer of them may find some.
+
+    The batch keeps its id, so that it runs once however often it is asked.
+    """
     results: dict[int, SlotResult] = {}
     failures = refusals = 0
     while len(results) < len(batch.questions):
         before = len(results)
         try:
             await _ask(backend, batch, first, ended, results)
-        except Overloaded as error:  # nothing of it was kept
-            await asyncio.sleep(error.retry_after_ms / 1000)
+        except Overloaded as error:
             refusals += 1
-            if refusals >= REFUSALS and not failures and len(batch.questions) > 1:
-                return await _run_halves(backend, batch, first, ended)
+            refused(error)
+            kept = failures or results  # or perhaps: then it is asked for under its id, and no other way
+            if refusals >= REFUSALS and not kept and len(batch.questions) > 1:
+                return None
+            await asyncio.sleep(error.retry_after_ms / 1000)
         except BusUnavailable:
             failures = 1 if len(results) > before else failures + 1
             if failures >= (TRIES if first or results else TRIES_BEFORE):
                 raise
             await asyncio.sleep(min(LONGEST_PAUSE_S, 0.25 * 2**failures))
     return [results[slot] for slot in sorted(results)]
-
-
-async def _run_halves(backend: Backend, batch: Batch, first: int, ended: Ended) -> list[SlotResult]:
-    """A batch of which nothing was kept, as two, one after the other."""
-    middle = len(batch.questions) // 2
-    front = msgspec.structs.replace(batch, questions=batch.questions[:middle])
-    back = msgspec.structs.replace(batch, questions=batch.questions[middle:])
-    results = await _run_batch(backend, front, first, ended)
-    return results + await _run_batch(backend, back, first + middle, ended)
 
 
 async def _ask(backend: Backend, batch: Batch, first: int, ended: Ended, results: dict[int, SlotResult]) -> None:

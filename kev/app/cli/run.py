@@ -96,7 +96,9 @@ async def _run(settings: Settings, router: str, plan: Plan, out: Path | None, au
         audits = stack.enter_context(Lines("--audit", audit)) if audit else None
         async with opened_backend(settings, router) as backend:
             with RunProgress(len(plan.questions)) as progress:
-                running = run_questions(backend, plan.questions, plan.mode, progress.ended, plan.whole)
+                running = run_questions(
+                    backend, plan.questions, plan.mode, progress.ended, plan.whole, progress.refused
+                )
                 async with aclosing(running):
                     async for result in running:
                         results.write(result_line(result))

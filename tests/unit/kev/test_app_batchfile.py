@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from kev.app.batchfile.progress import RunProgress
 from kev.app.batchfile.read import BadFile, read_questions
-from kev.app.batchfile.run import BATCH, IN_FLIGHT, TRIES_BEFORE, RunMode, run_questions
+from kev.app.batchfile.run import BATCH, IN_FLIGHT, REFUSALS, TRIES_BEFORE, RunMode, run_questions
 from kev.app.batchfile.write import audit_line, result_line
 from kev.domain.errors import BusUnavailable, InvalidArgument, Overloaded
 from kev.domain.outcome import Audit, ChosenToken, TokenLogprob
@@ -207,6 +208,49 @@ async def test_a_batch_that_never_finds_room_as_a_whole_goes_on_in_parts() -> No
     assert ended == BATCH + 3
     assert sum(len(batch.questions) for batch in backend.batches) == BATCH + 3
     assert len({batch.request_id for batch in backend.batches}) == len(backend.batches)
+
+
+async def test_what_is_left_of_such_a_batch_goes_on_in_parts_of_the_size_that_was_found() -> None:
+    backend = FakeBackend(places=1)
+    refused: list[Overloaded] = []
+    async with asyncio.timeout(10):
+        results, ended = await run(backend, BATCH, RunMode.BATCHED, refused=refused.append)
+    assert [result.slot for result in results] == list(range(BATCH))
+    assert ended == BATCH
+    assert len(refused) == REFUSALS * (BATCH.bit_length() - 1), "each size is tried once, not once for each part"
+
+
+async def test_a_batch_of_which_something_was_heard_does_not_go_on_in_parts() -> None:
+    backend = FakeBackend()
+    heard = 0
+
+    async def ask(batch: Batch) -> AsyncGenerator[Frame, None]:
+        nonlocal heard
+        backend.batches.append(batch)
+        heard += 1
+        for slot in range(len(batch.questions) if heard > REFUSALS + 1 else 1):
+            result = SlotResult(request_id="r", slot=slot, id="", status="answered", text="x")
+            yield Frame(request_id="r", slot=slot, result=result)
+        if heard <= REFUSALS + 1:
+            raise Overloaded("full", retry_after_ms=1)
+
+    backend.ask = ask  # type: ignore[method-assign]
+    results, ended = await run(backend, 4, RunMode.BATCHED)
+    assert [len(batch.questions) for batch in backend.batches] == [4] * (REFUSALS + 2)
+    assert (len(results), ended) == (4, 4)
+    assert len({batch.request_id for batch in backend.batches}) == 1
+
+
+def test_a_run_that_waits_for_room_says_so_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("kev.app.batchfile.progress.time.monotonic", lambda: now)
+    with RunProgress(2) as progress:
+        for now in (1.0, 6.0, 7.0, 60.0, 67.0):
+            progress.refused(Overloaded(f"no worker is ready [{now:g}]\x1b"))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [f"waiting: no worker is ready [{at}]\ufffd" for at in (6, 67)]
 
 
 async def test_a_run_goes_on_when_a_service_comes_back_and_counts_nothing_twice(
