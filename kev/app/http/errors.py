@@ -71,11 +71,11 @@ def problems_of(
         form: What was read, if it is an object.
     """
     if isinstance(error, ValidationError):
-        found = error.errors(include_url=False, include_context=False, include_input=False)
+        found, skip = error.errors(include_url=False, include_context=False, include_input=False), 0
     else:
-        found = list(error.errors())
+        found, skip = list(error.errors()), 1  # "query" or "path": where the parameter stands
     return [
-        FieldProblem(field=_path(item["loc"]), message=complaint(item["type"], item["msg"], item["loc"], form))
+        FieldProblem(field=_path(item["loc"][skip:]), message=complaint(item["type"], item["msg"], item["loc"], form))
         for item in found[:MAX_PROBLEMS]
     ]
 
@@ -139,8 +139,6 @@ def install(app: FastAPI) -> None:
 
 def _path(location: Sequence[str | int]) -> str:
     """``("queries", 0, "text")`` -> ``queries[0].text``."""
-    parts = [
-        part[:MAX_KEY_CHARS] if isinstance(part, str) else part for part in location if part not in ("query", "path")
-    ]
+    parts = [part[:MAX_KEY_CHARS] if isinstance(part, str) else part for part in location]
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
     return text.removeprefix(".") or "body"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Coroutine
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,6 +21,8 @@ T = TypeVar("T")
 B = TypeVar("B", bound=Body)
 MAX_BODY_BYTES = 32 * 1024 * 1024
 MOST_DROPPED_BYTES = 2 * MAX_BODY_BYTES
+LISTS = ("slots",)
+"""Parameters that may be given more than once."""
 
 
 class Query(NamedTuple):
@@ -40,6 +43,7 @@ def caller_of(request: Request, backend: Backend) -> Backend:
 
 def only_known_parameters(request: Request) -> None:
     """For routes: refuses what stands behind the ``?`` and is not read; a ``slot`` for ``slots`` would cancel all.
+    So is one that is given again: only its last value would be.
 
     Raises:
         BadBody: names the parameter and what is allowed.
@@ -49,6 +53,9 @@ def only_known_parameters(request: Request) -> None:
     if unknown:
         told = f"unknown parameter; allowed: {', '.join(allowed) or 'none'}"
         raise BadBody([FieldProblem(field=name[:MAX_KEY_CHARS], message=told) for name in unknown[:MAX_PROBLEMS]])
+    given = Counter(name for name, _ in request.query_params.multi_items() if name not in LISTS)
+    if again := [name for name, times in given.items() if times > 1]:
+        raise BadBody([FieldProblem(field=name, message="must be given once") for name in again])
 
 
 async def read_query(request: Request, most: int = MAX_BODY_BYTES, timeout_s: float = 60.0) -> Query:

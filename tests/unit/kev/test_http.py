@@ -241,6 +241,8 @@ async def test_a_malformed_body_is_a_422_that_names_the_field(http: httpx.AsyncC
         ({"queries": [{"text": "a", "logprobs": 21}]}, "queries[0].logprobs", "less than or equal to 20"),
         ({"queries": [{"text": "a", "top_p": -1}]}, "queries[0].top_p", "above 0 and at most 1"),
         ({"queries": ["a"], "max_token": 1}, "max_token", "unknown key; allowed: queries, isolation, mode"),
+        ({"queries": ["a"], "query": "b"}, "query", "unknown key; allowed: queries, isolation, mode"),
+        ({"queries": [{"text": "a", "path": 1}]}, "queries[0].path", "unknown key; allowed: text, messages"),
         ({"queries": [{"text": "a", "max_token": 1}]}, "queries[0].max_token", "unknown key; allowed: text, messages"),
         (
             {"queries": [{"messages": [{"role": "user", "content": "a", "name": "b"}]}]},
@@ -324,6 +326,14 @@ async def test_a_parameter_that_is_not_read_is_refused(http: httpx.AsyncClient) 
         assert (reply.status_code, problem["field"]) == (422, "slot")
         assert "unknown parameter; allowed: " in problem["message"]
     assert (await http.get("/healthz", params={"slot": 0})).status_code == 200
+
+
+async def test_a_parameter_that_is_given_twice_is_refused_but_for_slots(http: httpx.AsyncClient) -> None:
+    asked = await http.post("/v1/query", json={"queries": ["One."], "request_id": "twice", "max_tokens": 2})
+    assert asked.status_code == 200
+    reply = await http.get("/v1/query/twice?wait_ms=1&wait_ms=2")
+    assert (reply.status_code, reply.json()["error"]["message"]) == (422, "wait_ms: must be given once")
+    assert (await http.delete("/v1/query/twice?slots=0&slots=0")).status_code == 200
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "x" * 200])
