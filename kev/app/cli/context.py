@@ -47,8 +47,11 @@ def list_(router: Router = ROUTER) -> None:
     """The contexts of the caller's tenant, by name."""
 
     async def work(client: AsyncClient) -> None:
-        for context in await client.contexts():
+        found = await client.contexts()
+        for context in found:
             sys.stdout.write(_line(context) + "\n")
+        if not found:
+            sys.stderr.write("there are no contexts\n")
 
     _run(router, work)
 

@@ -10,7 +10,9 @@ from typer.testing import CliRunner
 from kev.app.batchfile.read import BadFile, read_questions
 from kev.app.cli.asking import AskOptions
 from kev.app.cli.main import app
+from kev.client import AsyncClient
 from kev.client.queries import batch_of
+from kev.domain.context import Context
 from kev.domain.errors import InvalidArgument
 
 
@@ -49,3 +51,12 @@ def test_a_cluster_that_is_not_there_is_one_line(tmp_path: Path) -> None:
         assert found.stderr.startswith("error: no answer from the service")
     found = CliRunner().invoke(app, ["context", "create", "a", str(tmp_path / "none.txt"), "--router", "127.0.0.1:1"])
     assert (found.exit_code, "cannot be read" in found.stderr) == (1, True)
+
+
+def test_a_list_of_no_contexts_says_so_beside_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def none(client: AsyncClient) -> list[Context]:
+        return []
+
+    monkeypatch.setattr(AsyncClient, "contexts", none)
+    found = CliRunner().invoke(app, ["context", "list"])
+    assert (found.exit_code, found.stdout, found.stderr) == (0, "", "there are no contexts\n")
