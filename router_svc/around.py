@@ -39,4 +39,4 @@ ALONE = Around()
 
 def no_pool(name: str) -> Refusal:
     """Why a question cannot read a pool that is not there, or is another tenant's."""
-    return Refusal("context_pool", f"context_pool: there is no context pool {name!r}; it may have expired")
+    return Refusal("context_pool", f"there is no context pool {name!r}; it may have expired")

@@ -112,9 +112,7 @@ class Contexts:
         if info is None:
             return no_pool(name)
         if (info.tokenizer_digest, info.first) != (self._tokenizer_digest, self._first):
-            return Refusal(
-                "context_pool", f"context_pool: {name!r} was made for another model or system prompt; create it anew"
-            )
+            return Refusal("context_pool", f"{name!r} was made for another model or system prompt; create it anew")
         return info
 
     def _check(self, name: str, text: str, ttl_ms: int | None) -> None:
