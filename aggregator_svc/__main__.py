@@ -34,7 +34,7 @@ async def serve(settings: Settings) -> None:
     try:
         aggregator = Aggregator(bus, settings)
         metrics = serve_metrics(settings.metrics)
-        host = GrpcHost(settings.aggregator.listen, [SERVICE])
+        host = GrpcHost(settings.aggregator.listen, [SERVICE], settings.tls)
         add_AggregatorServiceServicer_to_server(AggregatorServicer(aggregator, tenant=tenant), host.server)  # type: ignore[no-untyped-call]
         address = await host.start()
         health = asyncio.create_task(host.follow_health(lambda: bus.connected))

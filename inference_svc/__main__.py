@@ -65,7 +65,7 @@ async def _serve(settings: Settings, bus: Bus, model: LoadedModel, worker_id: st
         metrics=metrics,
     )
     metrics_address = serve_metrics(settings.metrics)
-    host = GrpcHost(settings.inference.listen, [NAME])
+    host = GrpcHost(settings.inference.listen, [NAME], settings.tls)
 
     async def drain(grace_s: float) -> Drained:
         await host.set_serving(False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
+import grpc
+
 from kev.bus.nats import NatsBus, TopologyMismatch
 from kev.config.settings import Settings
 from kev.tokens.model_files import ModelNotFound, resolve_model
@@ -45,8 +47,9 @@ async def serve(settings: Settings) -> None:
     try:
         router = Router(bus, settings, tokenizer)
         metrics = serve_metrics(settings.metrics)
-        host = GrpcHost(settings.router.listen, [NAME, CONTEXTS, AGGREGATOR])
-        async with open_channel(settings.router.aggregator) as aggregator:
+        host = GrpcHost(settings.router.listen, [NAME, CONTEXTS, AGGREGATOR], settings.tls)
+        to_aggregator = _to_aggregator(settings)
+        async with to_aggregator as aggregator:
             add_RouterServiceServicer_to_server(RouterServicer(router, aggregator, tenant), host.server)  # type: ignore[no-untyped-call]
             add_ContextServiceServicer_to_server(ContextServicer(router.contexts, tenant), host.server)  # type: ignore[no-untyped-call]
             add_AggregatorServiceServicer_to_server(RelayAggregator(aggregator), host.server)  # type: ignore[no-untyped-call]
@@ -63,6 +66,13 @@ async def serve(settings: Settings) -> None:
                 await router.close()
     finally:
         await bus.close()
+
+
+def _to_aggregator(settings: Settings) -> grpc.aio.Channel:
+    try:
+        return open_channel(settings.router.aggregator, settings.tls.ca)
+    except ValueError as error:
+        raise StartError(f"tls.ca: {error}") from None
 
 
 def _tokenizer(settings: Settings) -> Tokenizer:

@@ -15,7 +15,7 @@ async def opened_backend(settings: Settings, router: str = "") -> AsyncIterator[
     """A backend in the running loop, closed at the end.
 
     Args:
-        router: ``host:port`` of a running cluster; empty loads the model into this process.
+        router: Address of a running cluster; empty loads the model into this process.
 
     Raises:
         ConfigError, ModelUnusable, NotServed: this process cannot answer; the text says why.
@@ -23,7 +23,7 @@ async def opened_backend(settings: Settings, router: str = "") -> AsyncIterator[
     if router:
         from kev.app.remote import Remote
 
-        remote = Remote(router)
+        remote = Remote(router, settings.tls.ca)
         try:
             yield remote
         finally:

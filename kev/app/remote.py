@@ -20,12 +20,13 @@ class Remote:
     """A ``kev.app.backend.Backend`` over ``AsyncClient``. Belongs to one event loop.
 
     Args:
-        address: ``host:port`` of the router. The environment's API key is used, until ``calling``.
+        address: Of the router. The environment's API key is used, until ``calling``.
+        ca: See ``AsyncClient``.
     """
 
-    def __init__(self, address: str) -> None:
-        self._client = AsyncClient(address)
-        self._channel = open_channel(address)
+    def __init__(self, address: str, ca: str) -> None:
+        self._client = AsyncClient(address, ca=ca)
+        self._channel = open_channel(address, ca)
 
     def ask(self, batch: Batch) -> AsyncGenerator[Frame, None]:
         """See ``AsyncClient.ask``."""

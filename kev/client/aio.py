@@ -36,21 +36,32 @@ class AsyncClient(ContextCalls):
     """Asks a running cluster, over gRPC. Use it in one event loop; close it at the end.
 
     Args:
-        address: ``host:port`` of the router. It serves results too.
+        address: ``HOST:PORT`` of the router, with ``tls://`` before it if it encrypts. It serves results too.
         aggregator: Reads results there instead, one hop less.
         retries: How often a submit that found no room, or no service, is
             tried again, after the time that the service named. Safe: the
             request id keeps a batch from running twice.
         api_key: Says which tenant calls; None takes the environment's ``KEV_API_KEY``. Never shown.
+        ca: PEM file of the authorities that ``tls://`` addresses trust; None takes the environment's ``KEV_TLS_CA``,
+            and without that gRPC's own list of public ones.
+
+    Raises:
+        InvalidArgument: names the argument and what is allowed.
     """
 
     def __init__(
-        self, address: str, *, aggregator: str | None = None, retries: int = 0, api_key: str | None = None
+        self,
+        address: str,
+        *,
+        aggregator: str | None = None,
+        retries: int = 0,
+        api_key: str | None = None,
+        ca: str | None = None,
     ) -> None:
         key = os.environ.get(KEY_VARIABLE, "") if api_key is None else api_key
         router = arguments.address("address", address)
         results = arguments.address("aggregator", aggregator) if aggregator else router
-        self._at = Connection(router, results, key)
+        self._at = Connection(router, results, key, arguments.authorities(ca))
         self._retries = retries
 
     def calling_as(self, api_key: str) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from math import inf
 from numbers import Real
@@ -10,6 +11,10 @@ from typing import Any
 from kev.client import fields
 from kev.domain.errors import InvalidArgument
 from kev.domain.result import ResumePoint
+from kev.wire import tls
+
+CA_VARIABLE = "KEV_TLS_CA"
+"""The same as the setting ``tls.ca``."""
 
 
 def request_id(value: object) -> str:
@@ -19,9 +24,21 @@ def request_id(value: object) -> str:
 
 def address(name: str, value: object) -> str:
     """Where a service is; whether anything answers there is found out at the first call."""
-    if not isinstance(value, str) or not value.strip() or ":" not in value:
-        raise InvalidArgument(name, f"must be HOST:PORT; got {fields.shown(value)}")
+    if not isinstance(value, str) or not value.strip() or ":" not in tls.target_of(value)[0]:
+        raise InvalidArgument(name, f"must be HOST:PORT, or tls://HOST:PORT; got {fields.shown(value)}")
     return value
+
+
+def authorities(value: object) -> str:
+    """Path of the authorities' certificates; empty for none."""
+    path = os.environ.get(CA_VARIABLE, "") if value is None else value
+    if not isinstance(path, str | os.PathLike):
+        raise InvalidArgument("ca", f"must be the path of a PEM file; got {fields.shown(value)}")
+    try:
+        tls.authorities(os.fspath(path))
+    except ValueError as error:
+        raise InvalidArgument("ca", str(error)) from None
+    return str(os.fspath(path))
 
 
 def seconds(value: object) -> float | None:

@@ -17,14 +17,16 @@ class Connection:
     """The channels of one client. Belongs to one event loop.
 
     Args:
-        router: ``host:port`` of the router.
+        router: Address of the router.
         aggregator: Of the aggregator; may be the same.
         api_key: Says which tenant calls; empty for none.
+        ca: See ``open_channel``.
     """
 
-    def __init__(self, router: str, aggregator: str, api_key: str) -> None:
+    def __init__(self, router: str, aggregator: str, api_key: str, ca: str = "") -> None:
         self._authorization = header_of(checked_key(api_key))
         self._addresses = (router, aggregator)
+        self._ca = ca
         self._channels: dict[str, grpc.aio.Channel] = {}
 
     def calling_as(self, api_key: str) -> Self:
@@ -73,5 +75,5 @@ class Connection:
     def _channel(self, address: str) -> grpc.aio.Channel:
         """Opened on first use, because it belongs to the running loop."""
         if address not in self._channels:
-            self._channels[address] = open_channel(address)
+            self._channels[address] = open_channel(address, self._ca)
         return self._channels[address]

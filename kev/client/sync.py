@@ -26,9 +26,15 @@ class Client:
     """
 
     def __init__(
-        self, address: str, *, aggregator: str | None = None, retries: int = 0, api_key: str | None = None
+        self,
+        address: str,
+        *,
+        aggregator: str | None = None,
+        retries: int = 0,
+        api_key: str | None = None,
+        ca: str | None = None,
     ) -> None:
-        self._client = AsyncClient(address, aggregator=aggregator, retries=retries, api_key=api_key)
+        self._client = AsyncClient(address, aggregator=aggregator, retries=retries, api_key=api_key, ca=ca)
         self._loop = LoopThread("kev-client")
 
     def __enter__(self) -> Self:

@@ -9,7 +9,7 @@ from kev.config.sections.base import Section
 from kev.config.sections.bus import BusSection
 from kev.config.sections.core import CoreSettings, Precision
 from kev.config.sections.deploy import DeploySettings, Mode
-from kev.config.sections.doors import AuthSettings, HttpSettings
+from kev.config.sections.doors import AuthSettings, HttpSettings, TlsSettings
 from kev.config.sections.inference import InferenceSettings
 from kev.config.sections.isolation import ContextSettings, IsolationSettings, KvLayout
 from kev.config.sections.pre_bucket import PreBucket, pre_bucket_widths
@@ -36,6 +36,7 @@ __all__ = [
     "Precision",
     "RouterSettings",
     "Settings",
+    "TlsSettings",
     "TraceSettings",
     "pre_bucket_widths",
 ]
@@ -53,6 +54,7 @@ class Settings(Section):
     aggregator: AggregatorSettings = AggregatorSettings()
     bus: BusSection = BusSection()
     auth: AuthSettings = AuthSettings()
+    tls: TlsSettings = TlsSettings()
     http: HttpSettings = HttpSettings()
     metrics: MetricsSettings = MetricsSettings()
     log: LogSettings = LogSettings()

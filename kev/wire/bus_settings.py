@@ -22,6 +22,7 @@ def bus_settings(settings: Settings, name: str) -> BusSettings:
         name=name,
         user=bus.user,
         password=bus.password.get_secret_value(),
+        tls_ca=settings.tls.ca if bus.url.startswith(("tls://", "wss://")) else "",
         replicas=bus.replicas,
         queue_bound=bus.queue_bound,
         shared_lane_bound=bus.shared_lane_bound,

@@ -6,6 +6,8 @@ from typing import Any
 
 import grpc
 
+from kev.wire.tls import authorities, target_of
+
 MAX_REQUEST_BYTES = 64 * 1024 * 1024
 """Largest message a service accepts."""
 MAX_REPLY_BYTES = 256 * 1024 * 1024
@@ -56,6 +58,17 @@ CHANNEL_OPTIONS: list[tuple[str, Any]] = [
 ]
 
 
-def open_channel(address: str) -> grpc.aio.Channel:
-    """A channel to ``host:port`` with this project's limits. Connects on first use."""
-    return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+def open_channel(address: str, ca: str = "") -> grpc.aio.Channel:
+    """A channel with this project's limits. Connects on first use.
+
+    Args:
+        address: ``HOST:PORT``; encrypted with ``tls://`` before it.
+        ca: PEM file of the authorities that an encrypted one trusts; empty takes gRPC's list of public ones.
+
+    Raises:
+        ValueError: says what is wrong with that file.
+    """
+    target, encrypted = target_of(address)
+    if not encrypted:
+        return grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
+    return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(authorities(ca)), options=CHANNEL_OPTIONS)

@@ -28,7 +28,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from kev.config.keys import keyring_of
-from kev.config.settings import AuthSettings
+from kev.config.settings import AuthSettings, TlsSettings
 from kev.domain.tenants import ONE_TENANT
 from kev.wire.interceptor import ErrorInterceptor
 from kev.wire.options import SERVER_OPTIONS, open_channel
@@ -42,6 +42,7 @@ from kev.wire.process import (
     serve_metrics,
     settings_from_command_line,
 )
+from kev.wire.tls import address_of, server_credentials
 
 __all__ = [
     "GrpcHost",
@@ -60,7 +61,7 @@ __all__ = [
     "time_left",
 ]
 
-
+NOT_ENCRYPTED = TlsSettings()
 Tenant = Callable[[grpc.aio.ServicerContext[Any, Any]], str]
 """Finds the tenant of a call."""
 
@@ -104,10 +105,12 @@ class GrpcHost:
     Args:
         listen: ``host:port``; port 0 takes a free one.
         services: Full names, e.g. ``kev.v1.RouterService``, for health and reflection.
+        tls: The certificate, if calls are encrypted.
     """
 
-    def __init__(self, listen: str, services: Sequence[str]) -> None:
+    def __init__(self, listen: str, services: Sequence[str], tls: TlsSettings = NOT_ENCRYPTED) -> None:
         self._listen = listen
+        self._tls = tls
         self._services = tuple(services)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs know the threaded one only
         self.server: grpc.aio.Server = grpc.aio.server(interceptors=[ErrorInterceptor()], options=SERVER_OPTIONS)
@@ -119,20 +122,29 @@ class GrpcHost:
         """Listens; health says NOT_SERVING until ``set_serving(True)``.
 
         Returns:
-            The bound ``host:port``.
+            The bound ``host:port``, with ``tls://`` before it if calls are encrypted.
 
         Raises:
-            StartError: the address is bad or taken.
+            StartError: the address is bad or taken, or the certificate cannot be used.
         """
         host, _ = split_address(self._listen)
         await asyncio.to_thread(_probe, self._listen)
         try:
-            port = self.server.add_insecure_port(self._listen)
+            port = self._open()
         except RuntimeError:
             raise StartError(f"cannot listen on {self._listen}") from None
         await self.set_serving(False)
         await self.server.start()
-        return f"{host}:{port}"
+        return address_of(f"{host}:{port}", self._tls)
+
+    def _open(self) -> int:
+        if not self._tls.cert:
+            return self.server.add_insecure_port(self._listen)
+        try:
+            credentials = server_credentials(self._tls)
+        except ValueError as error:
+            raise StartError(f"tls.cert, tls.key: {error}") from None
+        return self.server.add_secure_port(self._listen, credentials)
 
     async def set_serving(self, serving: bool) -> None:
         """Sets the health of each service and of the whole."""

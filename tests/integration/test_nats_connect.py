@@ -10,12 +10,15 @@ from pathlib import Path
 
 import nats
 import pytest
+import trustme
 from nats_support import SHORT, connect
 
 from kev.bus.nats import NatsBus, TopologyMismatch
 from kev.bus.nats.server import LocalNats, find_server
 from kev.bus.settings import BusSettings
+from kev.config.load import load_settings
 from kev.domain.errors import BusUnavailable, InvalidArgument
+from kev.wire.bus_settings import bus_settings
 
 
 @pytest.fixture
@@ -104,6 +107,19 @@ async def test_a_broker_that_takes_small_messages_only_is_warned_of(custom, serv
 async def test_tls_files_that_are_missing_are_named():
     with pytest.raises(InvalidArgument, match="tls_ca"):
         await NatsBus.connect(BusSettings(tls_ca="nowhere.pem"))
+
+
+async def test_a_broker_that_encrypts_is_trusted_by_its_authority(tmp_path: Path):
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    issued = authority.issue_cert("127.0.0.1")
+    issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / "pair.pem")
+    (tmp_path / "tls.conf").write_text(f'tls {{ cert_file: "{tmp_path}/pair.pem", key_file: "{tmp_path}/pair.pem" }}')
+    with LocalNats(tmp_path / "nats", include=tmp_path / "tls.conf") as server:
+        flags = {"bus.url": server.url.replace("nats://", "tls://"), "tls.ca": str(tmp_path / "ca.pem")}
+        bus = await NatsBus.connect(bus_settings(load_settings(flags=flags, environment={}), "test"))
+        assert await bus.depths() == {}
+        await bus.close()
 
 
 async def test_connecting_again_changes_nothing(server: LocalNats):

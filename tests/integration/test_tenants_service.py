@@ -181,7 +181,7 @@ async def test_the_http_door_passes_the_callers_key_on_and_never_its_own(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KEV_API_KEY", ACME)
-    remote = Remote(lab.address)
+    remote = Remote(lab.address, "")
     transport = httpx.ASGITransport(create_app(remote), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://kev") as http:
         acme, globex = ({"authorization": f"Bearer {key}"} for key in (ACME, GLOBEX))

@@ -11,6 +11,7 @@ import typer
 from kev.app.cli import options
 from kev.app.cli.plain import plain
 from kev.app.cli.running import run_command
+from kev.config.settings import Settings
 from kev.domain.errors import InvalidArgument
 from kev.domain.ids import REQUEST_ID_ALLOWED, is_request_id
 
@@ -35,16 +36,17 @@ def register(app: typer.Typer) -> None:
             settings = options.settings_of(config, sets)
             if not is_request_id(request_id):
                 raise InvalidArgument("REQUEST_ID", REQUEST_ID_ALLOWED)
-            return await _explain(router or settings.router.listen, request_id, frozenset(slot or ()), as_json)
+            return await _explain(settings, router, request_id, frozenset(slot or ()), as_json)
 
         run_command(work)
 
 
-async def _explain(address: str, request_id: str, slots: frozenset[int], as_json: bool) -> int:
+async def _explain(settings: Settings, router: str, request_id: str, slots: frozenset[int], as_json: bool) -> int:
     from kev.app.remote import Remote
     from kev.app.routing.explain import record, sentences
+    from kev.wire.tls import address_of
 
-    remote = Remote(address)
+    remote = Remote(router or address_of(settings.router.listen, settings.tls), settings.tls.ca)
     try:
         results = await remote.wait(request_id, 0)
     finally:

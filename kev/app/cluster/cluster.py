@@ -16,6 +16,7 @@ from kev.app.cluster.child import Say, Spec
 from kev.app.cluster.keeper import Keeper
 from kev.config.settings import Settings
 from kev.telemetry.logs import in_json, json_line
+from kev.wire.tls import target_of
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 WORKER_DRAIN_S = 20.0
@@ -156,7 +157,7 @@ class Pin:
     key: str
 
     def __call__(self, facts: Mapping[str, str]) -> dict[str, str]:
-        return {self.key: facts["address"]}
+        return {self.key: target_of(facts["address"])[0]}
 
 
 def _share_of_cores(workers: int) -> int:

@@ -15,12 +15,19 @@ Milliseconds = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 def _address(text: str) -> str:
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535 or any(sign.isspace() for sign in text):
+    if not host or "/" in host or not port.isdecimal() or int(port) > 65535 or any(sign.isspace() for sign in text):
         raise ValueError("must be HOST:PORT with a port of 0 to 65535")
     return text
 
 
+def _target(text: str) -> str:
+    _address(text.removeprefix("tls://"))
+    return text
+
+
 Address = Annotated[str, AfterValidator(_address)]
+Target = Annotated[str, AfterValidator(_target)]
+"""Where a call goes: encrypted with ``tls://`` before it."""
 
 
 def formed(pattern: str, allowed: str) -> AfterValidator:

@@ -1,10 +1,10 @@
-"""``auth`` and ``http``: who may call, and the door for plain HTTP."""
+"""``auth``, ``tls`` and ``http``: who may call, what nobody else can read, and the door for plain HTTP."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, SecretStr
+from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
 from kev.config.sections.base import Milliseconds, Port, Section
 
@@ -37,6 +37,23 @@ class AuthSettings(Section):
 
     keys: Annotated[dict[str, tuple[SecretStr, ...]] | str, BeforeValidator(listed_keys)] = Field(default={})
     """Tenant -> API key or list of keys (or ``sha256:`` and its hash), or a YAML file of that; empty asks nobody."""
+
+
+class TlsSettings(Section):
+    """``tls``: encryption."""
+
+    cert: str = ""
+    """PEM file of the certificate that this process's gRPC door shows, its chain included; empty: not encrypted."""
+    key: str = ""
+    """PEM file of the certificate's key."""
+    ca: str = ""
+    """PEM file of the authorities that calls to `tls://HOST:PORT` trust, the broker's too; empty takes public ones."""
+
+    @model_validator(mode="after")
+    def _both(self) -> TlsSettings:
+        if bool(self.cert) != bool(self.key):
+            raise ValueError("cert and key must be given together, or neither")
+        return self
 
 
 class HttpSettings(Section):

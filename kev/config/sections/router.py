@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from kev.config.sections.base import Address, Count, Milliseconds, Section
+from kev.config.sections.base import Address, Count, Milliseconds, Section, Target
 from kev.config.sections.pre_bucket import PreBucket, pre_bucket_widths
 from kev.domain.question import Strategy
 
@@ -25,8 +25,8 @@ class RouterSettings(Section):
 
     listen: Address = "127.0.0.1:50051"
     """Where the router serves gRPC."""
-    aggregator: Address = "127.0.0.1:50052"
-    """Address of the aggregator whose stream ``Ask`` relays."""
+    aggregator: Target = "127.0.0.1:50052"
+    """Address of the aggregator whose stream ``Ask`` relays; `tls://HOST:PORT` if it encrypts."""
     strategy: Strategy = Strategy.CONSISTENT_HASH
     """How a question gets its hash bucket."""
     hash_buckets: Annotated[int, Field(ge=1, le=65536)] = 64

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -76,11 +78,31 @@ def test_the_configuration_is_one_that_the_services_take():
     assert settings.router.aggregator == "aggregator:50052"
 
 
-def test_compose_itself_takes_the_file():
+def test_encryption_is_settings_and_addresses_that_the_services_take():
+    services = yaml.safe_load((DEPLOY / "compose.tls.yml").read_text())["services"]
+    assert set(services) <= set(SERVICES)
+    for name, service in services.items():
+        load_settings(DEPLOY / "kev.yaml", environment=service["environment"])
+        mounted = [volume.rpartition("}")[2].split(":")[1] for volume in service["volumes"]]
+        assert all(path.startswith("/run/tls") for path in (*service["environment"].values(), *mounted)), name
+    assert services["gateway"]["command"][-1] == "tls://router:50051"
+    plain = [*services["gateway"]["command"][:-1], "router:50051"]
+    assert f"CMD {json.dumps(plain)}" in (DEPLOY / "images" / "Dockerfile").read_text()
+
+
+@pytest.mark.parametrize("files", [(), ("-f", "docker-compose.yml", "-f", "deploy/compose.tls.yml")])
+def test_compose_itself_takes_the_file(files: tuple[str, ...]):
     command = ["docker-compose"] if shutil.which("docker-compose") else ["docker", "compose"]
     if shutil.which(command[0]) is None:
         pytest.skip("neither docker-compose nor docker is installed")
     if subprocess.run([*command, "version"], capture_output=True, check=False).returncode != 0:
         pytest.skip("docker is installed without compose")
-    done = subprocess.run([*command, "config", "--quiet"], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, *files, "config", "--quiet"],
+        env={**os.environ, "TLS_DIR": "/nowhere"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr

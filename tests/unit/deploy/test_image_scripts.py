@@ -10,12 +10,15 @@ import sys
 from pathlib import Path
 
 import pytest
+import trustme
 from deploy_tools import DEPLOY, ROOT
 
 from kev.bus.nats.server import LocalNats, find_server
+from kev.config.settings import TlsSettings
 from kev.domain.errors import BusUnavailable
 from kev.tokens.tokenizer import Tokenizer
 from kev.wire.serving import GrpcHost
+from kev.wire.tls import target_of
 
 IMAGES = DEPLOY / "images"
 USERS = ("router", "inference", "aggregator", "operator", "grafana")
@@ -30,6 +33,14 @@ def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str
         timeout=60,
         check=False,
     )
+
+
+def certificate(folder: Path, name: str) -> TlsSettings:
+    issued = trustme.CA().issue_cert(name)
+    tls = TlsSettings(cert=str(folder / "cert.pem"), key=str(folder / "key.pem"))
+    issued.private_key_pem.write_to_path(tls.key)
+    issued.cert_chain_pems[0].write_to_path(tls.cert)
+    return tls
 
 
 @pytest.fixture
@@ -102,13 +113,16 @@ def test_a_password_file_that_is_missing_stops_the_start(tmp_path: Path):
     assert "started" not in done.stdout
 
 
-async def test_health_follows_the_service(tmp_path: Path):
-    host = GrpcHost("127.0.0.1:0", ["kev.v1.RouterService"])
-    address = await host.start()
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_health_follows_the_service(tmp_path: Path, encrypted: bool):
+    tls = certificate(tmp_path, "kev.example") if encrypted else TlsSettings()
+    host = GrpcHost("127.0.0.1:0", ["kev.v1.RouterService"], tls)
+    address, _ = target_of(await host.start())
 
     async def ask() -> int:
-        child = await asyncio.create_subprocess_exec(sys.executable, str(IMAGES / "health"), address)
-        return await child.wait()
+        environment = {**os.environ, "KEV_TLS_CERT": tls.cert}
+        command = [sys.executable, str(IMAGES / "health"), address]
+        return await (await asyncio.create_subprocess_exec(*command, env=environment)).wait()
 
     try:
         assert await ask() == 1

@@ -54,10 +54,10 @@ def test_the_client_names_the_argument(method: str, field: str, given: tuple[Any
 
 @pytest.mark.parametrize("given", [50051, None, "", " ", "localhost"])
 def test_the_client_says_what_an_address_is(given: Any) -> None:
-    with pytest.raises(InvalidArgument, match=r"^address: must be HOST:PORT; got "):
+    with pytest.raises(InvalidArgument, match=r"^address: must be HOST:PORT, or tls://HOST:PORT; got "):
         Client(given)
     if given:
-        with pytest.raises(InvalidArgument, match=r"^aggregator: must be HOST:PORT; got "):
+        with pytest.raises(InvalidArgument, match=r"^aggregator: must be HOST:PORT, or tls://HOST:PORT; got "):
             Client("127.0.0.1:1", aggregator=given)
 
 
