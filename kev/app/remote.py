@@ -14,6 +14,7 @@ from kev.domain.question import Batch
 from kev.domain.result import Frame, ResumePoint, SlotResult
 from kev.domain.tenants import UNKNOWN, key_in
 from kev.wire.options import open_channel
+from kev.wire.tls import target_of
 
 
 class Remote:
@@ -21,11 +22,11 @@ class Remote:
 
     Args:
         address: Of the router. The environment's API key is used, until ``calling``.
-        ca: See ``AsyncClient``.
+        ca: PEM file of the authorities that it trusts, if it is encrypted; see ``AsyncClient``.
     """
 
     def __init__(self, address: str, ca: str) -> None:
-        self._client = AsyncClient(address, ca=ca)
+        self._client = AsyncClient(address, ca=ca if target_of(address)[1] else "")
         self._channel = open_channel(address, ca)
 
     def ask(self, batch: Batch) -> AsyncGenerator[Frame, None]:

@@ -61,7 +61,7 @@ class AsyncClient(ContextCalls):
         key = os.environ.get(KEY_VARIABLE, "") if api_key is None else api_key
         router = arguments.address("address", address)
         results = arguments.address("aggregator", aggregator) if aggregator else router
-        self._at = Connection(router, results, key, arguments.authorities(ca))
+        self._at = Connection(router, results, key, arguments.authorities(ca, router, results))
         self._retries = retries
 
     def calling_as(self, api_key: str) -> Self:

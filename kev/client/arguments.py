@@ -29,8 +29,10 @@ def address(name: str, value: object) -> str:
     return value
 
 
-def authorities(value: object) -> str:
-    """Path of the authorities' certificates; empty for none."""
+def authorities(value: object, *addresses: str) -> str:
+    """Path of the certificates of the authorities that calls to these addresses trust; empty for none."""
+    if value and not any(tls.target_of(address)[1] for address in addresses):  # or it would be thought encrypted
+        raise InvalidArgument("ca", f"is for tls://HOST:PORT; calls to {addresses[0]} are not encrypted")
     path = os.environ.get(CA_VARIABLE, "") if value is None else value
     if not isinstance(path, str | os.PathLike):
         raise InvalidArgument("ca", f"must be the path of a PEM file; got {fields.shown(value)}")

@@ -68,8 +68,8 @@ def delete(name: Name, router: Router = ROUTER) -> None:
 
 def _run(router: str, work: Callable[[AsyncClient], Awaitable[None]]) -> None:
     async def running() -> int:
-        settings = options.settings_of(None, None)
-        async with AsyncClient(router, ca=settings.tls.ca) as client:
+        options.settings_of(None, None)
+        async with AsyncClient(router) as client:
             await work(client)
         return 0
 

@@ -100,7 +100,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     addresses: list[str] = []
 
     class Cluster:
-        def __init__(self, address: str) -> None:
+        def __init__(self, address: str, ca: str) -> None:
             addresses.append(address)
 
         async def wait(self, request_id: str, wait_s: float | None) -> list[SlotResult]:
