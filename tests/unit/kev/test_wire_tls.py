@@ -112,7 +112,9 @@ async def test_a_client_names_authorities_that_cannot_be(given: Any, told: str) 
 
 
 async def test_authorities_do_not_make_a_plain_call_an_encrypted_one(files: Files) -> None:
-    with pytest.raises(InvalidArgument, match="^ca: is for tls://HOST:PORT; calls to 127.0.0.1:1 are not encrypted"):
+    with pytest.raises(
+        InvalidArgument, match=r"^ca: is for tls://HOST:PORT; calls to 127\.0\.0\.1:1 are not encrypted"
+    ):
         AsyncClient("127.0.0.1:1", ca=files.ca)
     AsyncClient("127.0.0.1:1", aggregator="tls://127.0.0.1:2", ca=files.ca)
 
