@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -12,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from kev.app.http.requests import gone
 from kev.app.http.server import listen_on, open_door, serve
-from kev.app.http.stalled import Unread, waiting_bytes
+from kev.app.http.stalled import Unread, Waiting, waiting_for
 
 ASK = b"GET / HTTP/1.1\r\nhost: kev\r\n\r\n"
 SMALL = 4096
@@ -23,18 +24,26 @@ DEADLINE_S = 20
 
 def test_who_takes_nothing_for_long_enough_has_stalled() -> None:
     unread: Unread[str] = Unread(10.0)
-    assert unread.stalled({"a": 5, "b": 5}, 0.0) == []
-    assert unread.stalled({"a": 5, "b": 5}, 9.0) == []
-    assert unread.stalled({"a": 5, "b": 4}, 10.0) == ["a"]
-    assert unread.stalled({"b": 4}, 19.0) == []
-    assert unread.stalled({"b": 4}, 20.0) == ["b"]
+    five, four = Waiting(5, 0), Waiting(4, 0)
+    assert unread.stalled({"a": five, "b": five}, 0.0) == []
+    assert unread.stalled({"a": five, "b": five}, 9.0) == []
+    assert unread.stalled({"a": five, "b": four}, 10.0) == ["a"]
+    assert unread.stalled({"b": four}, 19.0) == []
+    assert unread.stalled({"b": four}, 20.0) == ["b"]
+
+
+def test_for_whom_as_much_waits_as_before_has_not_stalled_if_it_took_some() -> None:
+    unread: Unread[str] = Unread(10.0)
+    assert unread.stalled({"a": Waiting(5, 0)}, 0.0) == []
+    assert unread.stalled({"a": Waiting(5, 1)}, 10.0) == []
+    assert unread.stalled({"a": Waiting(5, 1)}, 20.0) == ["a"]
 
 
 def test_who_had_nothing_waiting_meanwhile_has_not_stalled() -> None:
     unread: Unread[str] = Unread(10.0)
-    assert unread.stalled({"a": 5}, 0.0) == []
+    assert unread.stalled({"a": Waiting(5, 0)}, 0.0) == []
     assert unread.stalled({}, 5.0) == []
-    assert unread.stalled({"a": 5}, 11.0) == []
+    assert unread.stalled({"a": Waiting(5, 0)}, 11.0) == []
 
 
 @asynccontextmanager
@@ -103,20 +112,28 @@ async def test_what_a_slow_reader_takes_is_seen() -> None:
     async with asyncio.timeout(DEADLINE_S), server:
         with socket.create_connection(server.sockets[0].getsockname()) as caller:
             transport = (await taken).transport
-            assert waiting_bytes(transport) == 0
+            assert waiting_for(transport) is None
             transport.write(PIECE * 256)
-            assert waiting_bytes(transport) > 0
-            while (before := waiting_bytes(transport)) != await settled(transport):
+            while (before := waiting(transport)) != await settled(transport):
                 pass
             caller.setblocking(False)
-            while waiting_bytes(transport) == before:
+            while waiting(transport) == before:
                 await asyncio.get_running_loop().sock_recv(caller, len(PIECE))
-            assert waiting_bytes(transport) < before
+            while (after := waiting(transport)) != await settled(transport):
+                pass
+            assert after.size < before.size
+            assert after.taken - before.taken == (before.size - after.size if sys.platform == "linux" else 0)
             transport.abort()
 
 
-async def settled(transport: asyncio.WriteTransport) -> int:
+def waiting(transport: asyncio.WriteTransport) -> Waiting:
+    assert isinstance(transport, asyncio.Transport)
+    state = waiting_for(transport)
+    assert state is not None
+    return state
+
+
+async def settled(transport: asyncio.WriteTransport) -> Waiting:
     """What waits a moment later."""
     await asyncio.sleep(0.05)
-    assert isinstance(transport, asyncio.Transport)
-    return waiting_bytes(transport)
+    return waiting(transport)
