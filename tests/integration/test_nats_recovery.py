@@ -207,6 +207,21 @@ async def test_a_stream_that_somebody_deleted_is_made_again(server: LocalNats, s
     await bus.close()
 
 
+async def test_beats_find_a_deleted_stream_though_others_listen_to_them(server: LocalNats):
+    """A watcher hears the beat itself: then nobody tells the worker that no stream does."""
+    watcher, worker = await connect(server), await connect(server, request_timeout_s=0.5)
+    await worker.announce(lease("w"))
+    assert set(await watcher.fleet()) == {"w"}
+    client = await nats.connect(server.url)
+    await client.jetstream().delete_stream("KV_kev_fleet")
+    await when_back(lambda: worker.announce(lease("w")))
+    late = await connect(server)
+    assert set(await late.fleet()) == {"w"}
+    await client.close()
+    for bus in (watcher, worker, late):
+        await bus.close()
+
+
 def users(password: str) -> str:
     return f"authorization {{ users = [ {{user: kev, password: {password}}} ] }}\n"
 

@@ -101,7 +101,12 @@ class Link:
             ApiError: refused.
             BusUnavailable: not answered.
         """
-        return await self._of_stream(f"$JS.API.{subject}", b"" if request is None else json.dumps(request).encode())
+        payload = b"" if request is None else json.dumps(request).encode()
+        try:
+            return answer_of(await self.ask(f"$JS.API.{subject}", payload), self._where)
+        except (NoResponders, StreamGone):
+            self._call(self.on_gone)
+            raise
 
     async def store(self, subject: str, payload: bytes, headers: Headers | None = None) -> dict[str, Any]:
         """Publishes into a stream and returns its acknowledgement.
@@ -111,13 +116,12 @@ class Link:
             Overloaded: the broker has no room on its disk.
             BusUnavailable: not answered; it may have been stored all the same.
         """
-        return await self._of_stream(subject, payload, headers)
-
-    async def _of_stream(self, subject: str, payload: bytes, headers: Headers | None = None) -> dict[str, Any]:
         try:
             return answer_of(await self.ask(subject, payload, headers), self._where)
-        except (NoResponders, StreamGone):
-            self._call(self.on_gone)
+        except BusUnavailable:
+            # Where others listen to the subject, nobody says that a stream is gone: then it is silent.
+            if self.connected:
+                self._call(self.on_gone)
             raise
 
     async def pull(self, subject: str, payload: bytes) -> Msg:
