@@ -42,6 +42,10 @@ def test_a_cluster_with_a_certificate_answers_encrypted_also_after_a_restart(
             up.wait_for_line("router     | is ready again")
             request_id = client.submit(["Name a river."], max_tokens=4)
             assert [result.status for result in client.wait(request_id, timeout=60)] == ["answered"]
+        stranger = kev_run("ask", "--router", at["router"], "Name a river.")
+        assert stranger.returncode == 1
+        assert "CERTIFICATE_VERIFY_FAILED" in stranger.stderr
+        assert all(line.startswith("error: ") for line in stranger.stderr.splitlines())
         monkeypatch.setenv("KEV_TLS_CA", ca)
         assert kev_run("ask", "--router", at["router"], "--max-tokens", "4", "Name a river.").returncode == 0
         assert kev_run("ask", "--router", at["router"].removeprefix("tls://"), "Name a river.").returncode == 1

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
+# gRPC reads it once, when it is imported: else each handshake that fails is a line of its own between ours, here and in
+# the services of ``kev up``.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 try:
     import typer
 
