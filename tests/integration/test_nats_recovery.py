@@ -207,6 +207,15 @@ async def test_a_stream_that_somebody_deleted_is_made_again(server: LocalNats, s
     await bus.close()
 
 
+async def test_who_only_reads_finds_a_deleted_stream(server: LocalNats):
+    reader = await connect(server)
+    client = await nats.connect(server.url)
+    await client.jetstream().delete_stream("KEV_RESULT")
+    assert await when_back(lambda: reader.request(new_rid())) is None
+    await client.close()
+    await reader.close()
+
+
 async def test_beats_find_a_deleted_stream_though_others_listen_to_them(server: LocalNats):
     """A watcher hears the beat itself: then nobody tells the worker that no stream does."""
     watcher, worker = await connect(server), await connect(server, request_timeout_s=0.5)

@@ -105,7 +105,7 @@ class Link:
         try:
             return answer_of(await self.ask(f"$JS.API.{subject}", payload), self._where)
         except (NoResponders, StreamGone):
-            self._call(self.on_gone)
+            self.gone()
             raise
 
     async def store(self, subject: str, payload: bytes, headers: Headers | None = None) -> dict[str, Any]:
@@ -121,8 +121,12 @@ class Link:
         except BusUnavailable:
             # Where others listen to the subject, nobody says that a stream is gone: then it is silent.
             if self.connected:
-                self._call(self.on_gone)
+                self.gone()
             raise
+
+    def gone(self) -> None:
+        """A stream may be missing: whoever makes them looks."""
+        self._call(self.on_gone)
 
     async def pull(self, subject: str, payload: bytes) -> Msg:
         """One request whose reply keeps its own subject, so that it needs an inbox

@@ -67,6 +67,7 @@ async def _read(link: Link, stream: str, request: dict[str, object]) -> tuple[li
     """One direct get of many records: them, and the message that ends the answer."""
     replies = await link.gather(f"$JS.API.DIRECT.GET.{stream}", json.dumps(request).encode(), ended)
     if not replies:
+        link.gone()
         raise BusUnavailable(f"the stream {stream} has no leader")
     *messages, end = replies
     return messages, end
