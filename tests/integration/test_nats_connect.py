@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import socket
 import subprocess
@@ -172,3 +173,12 @@ async def test_namespaces_share_a_broker_and_nothing_else(server: LocalNats):
     assert await two.fleet() == {}
     await one.close()
     await two.close()
+
+
+async def test_a_broker_that_shall_encrypt_and_does_not_is_not_spoken_to(tmp_path: Path):
+    """A password would go over in the clear."""
+    with LocalNats(tmp_path / "nats") as server:
+        settings = BusSettings(urls=(server.url.replace("nats://", "tls://"),), connect_timeout_s=1.0)
+        async with asyncio.timeout(20):
+            with pytest.raises(BusUnavailable, match="it does not encrypt"):
+                await NatsBus.connect(settings)

@@ -62,7 +62,7 @@ async def connect_client(settings: BusSettings, stats: BusStats, watcher: Watche
     options = _options(settings, attempt, watcher)
     until = time.monotonic() + settings.connect_timeout_s
     while True:
-        client = Client()
+        client = _Client()
         try:
             await _connect_once(client, options, attempt, max(0.1, until - time.monotonic()))
             _check_version(client, settings)
@@ -80,6 +80,17 @@ async def connect_client(settings: BusSettings, stats: BusStats, watcher: Watche
         else:
             attempt.connected = True
             return client
+
+
+class _Client(Client):
+    """Does not speak in the clear to a broker of ``tls://``: the library encrypts only if the broker asks for it, so
+    that whoever stands in between could read the password."""
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        server = self._current_server
+        if initial_connection and server and server.uri.scheme == "tls" and not info.get("tls_required"):
+            raise nats.errors.Error("nats: it does not encrypt")
+        await super()._process_info(info, initial_connection)
 
 
 async def _connect_once(client: Client, options: dict[str, Any], attempt: _Attempt, timeout_s: float) -> None:
