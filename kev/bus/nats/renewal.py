@@ -35,6 +35,7 @@ class Renewal:
         self._queues_made = queues_made
         self._lost = lost
         self._task: asyncio.Task[None] | None = None
+        self._wanted = False
         link.on_back.append(self._begin)
         link.on_gone.append(self._begin)
 
@@ -45,8 +46,14 @@ class Renewal:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def _begin(self) -> None:
+        self._wanted = True  # also while one is under way: it may have asked before
         if self._task is None or self._task.done():
-            self._task = asyncio.ensure_future(self._renew())
+            self._task = asyncio.ensure_future(self._run())
+
+    async def _run(self) -> None:
+        while self._wanted:
+            self._wanted = False
+            await self._renew()
 
     async def _renew(self) -> None:
         try:
