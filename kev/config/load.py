@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from kev.config.complaint import complaint
 from kev.config.sections.base import Section
 from kev.config.settings import Settings
-from kev.config.source import ConfigError, from_environment, from_flags, read_file
+from kev.config.source import ConfigError, from_environment, from_flags, read_file, service_link
 
 __all__ = ["ConfigError", "load_settings", "shown"]
 
@@ -92,10 +92,10 @@ def _not_sections(tree: Mapping[str, Any]) -> Iterator[str]:
 
 def _misspelt(environment: Mapping[str, str]) -> Iterator[str]:
     """Variables of no section, but nearly of one that has the key. Others that begin with ``KEV_`` are not ours."""
-    for variable in environment:
+    for variable, value in environment.items():
         head, _, rest = variable.partition("_")
         section, _, key = rest.lower().partition("_")
-        if head != "KEV" or section in SECTIONS:
+        if head != "KEV" or section in SECTIONS or service_link(key, value):
             continue
         for close in difflib.get_close_matches(section, SECTIONS, 1, 0.75):
             if key in SECTIONS[close].model_fields:

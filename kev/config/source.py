@@ -76,11 +76,12 @@ def from_environment(environment: Mapping[str, str], sections: Collection[str]) 
     for variable, value in environment.items():
         head, _, rest = variable.partition("_")
         section, _, key = rest.lower().partition("_")
-        if head == "KEV" and section in sections and key and not _service_link(key, value):
+        if head == "KEV" and section in sections and key and not service_link(key, value):
             yield section, key, value
 
 
-def _service_link(key: str, value: str) -> bool:
+def service_link(key: str, value: str) -> bool:
+    """Whether Kubernetes made this variable, and nobody who configures us."""
     links = re.fullmatch(r"(.+_)?(service_(host|port(_.+)?)|port_\d+_(tcp|udp|sctp)(_.+)?)", key)
     return links is not None or (key.endswith("port") and "://" in value)
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from kev.bus.settings import BusSettings
 from kev.config.settings import Settings
+from kev.config.source import ConfigError
+from kev.wire.tls import authorities
 
 
 def bus_settings(settings: Settings, name: str) -> BusSettings:
@@ -15,14 +17,22 @@ def bus_settings(settings: Settings, name: str) -> BusSettings:
 
     Args:
         name: This process's name in the broker's lists.
+
+    Raises:
+        ConfigError: the authorities that a broker of ``tls://`` is trusted by cannot be read.
     """
     bus = settings.bus
+    ca = settings.tls.ca if bus.url.startswith(("tls://", "wss://")) else ""
+    try:
+        authorities(ca)
+    except ValueError as error:
+        raise ConfigError(f"tls.ca: {error}") from None
     return BusSettings(
         urls=tuple(url.strip() for url in bus.url.split(",")),
         name=name,
         user=bus.user,
         password=bus.password.get_secret_value(),
-        tls_ca=settings.tls.ca if bus.url.startswith(("tls://", "wss://")) else "",
+        tls_ca=ca,
         replicas=bus.replicas,
         queue_bound=bus.queue_bound,
         shared_lane_bound=bus.shared_lane_bound,

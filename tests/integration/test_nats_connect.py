@@ -17,7 +17,7 @@ from nats_support import SHORT, connect
 from kev.bus.nats import NatsBus, TopologyMismatch
 from kev.bus.nats.server import LocalNats, find_server
 from kev.bus.settings import BusSettings
-from kev.config.load import load_settings
+from kev.config.load import ConfigError, load_settings
 from kev.domain.errors import BusUnavailable, InvalidArgument
 from kev.wire.bus_settings import bus_settings
 
@@ -121,6 +121,12 @@ async def test_a_broker_that_encrypts_is_trusted_by_its_authority(tmp_path: Path
         bus = await NatsBus.connect(bus_settings(load_settings(flags=flags, environment={}), "test"))
         assert await bus.depths() == {}
         await bus.close()
+
+
+def test_authorities_that_cannot_be_are_named():
+    flags = {"bus.url": "tls://127.0.0.1:1", "tls.ca": "/nowhere.pem"}
+    with pytest.raises(ConfigError, match=r"tls\.ca: /nowhere\.pem: cannot be read"):
+        bus_settings(load_settings(flags=flags, environment={}), "test")
 
 
 async def test_connecting_again_changes_nothing(server: LocalNats):

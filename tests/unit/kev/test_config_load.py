@@ -213,6 +213,7 @@ def test_variables_of_others_are_left_alone() -> None:
         "KEV_ROUTER_SERVICE_PORT_GRPC": "50051",
         "KEV_ROUTER_PORT": "tcp://10.0.0.1:50051",
         "KEV_HTTP_PORT": "tcp://10.0.0.1:8765",
+        "KEV_METRIC_PORT": "tcp://10.0.0.1:9100",
         "KEV_ROUTER_PORT_50051_TCP_ADDR": "10.0.0.1",
     }
     assert load_settings(environment=environment) == Settings()
