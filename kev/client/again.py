@@ -16,6 +16,8 @@ from kev.wire.status import error_from
 MAX_RESUMES = 12
 """Failures in a row, with no frame in between, after which a stream or a wait gives up: 14 to 20 seconds. So long, a
 service that is the only one of its kind may take to drain and to start again."""
+SOME_RESUMES = 4
+"""The same for who has no time left to wait: a second or two."""
 _LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ABORTED, grpc.StatusCode.CANCELLED)
 
 
@@ -42,8 +44,8 @@ async def before_retry(error: grpc.aio.AioRpcError, tries: int, retries: int) ->
     await asyncio.sleep(max(named_s, 0.1) * random.uniform(1.0, 1.5))
 
 
-async def before_resume(error: grpc.aio.AioRpcError, failures: int) -> None:
+async def before_resume(error: grpc.aio.AioRpcError, failures: int, hurried: bool = False) -> None:
     """Waits a little longer each time; raises when resuming would not help, or enough was tried."""
-    if error.code() not in _LOST or failures > MAX_RESUMES:
+    if error.code() not in _LOST or failures > (SOME_RESUMES if hurried else MAX_RESUMES):
         raise error_from(error) from None
     await asyncio.sleep(min(2.0, 0.1 * 2 ** (failures - 1)) * random.uniform(0.8, 1.2))

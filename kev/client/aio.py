@@ -127,7 +127,7 @@ class AsyncClient(ContextCalls):
                 reply = await self._results(request_id, chunk)
             except grpc.aio.AioRpcError as error:
                 failures += 1
-                await before_resume(error, failures)
+                await before_resume(error, failures, hurried=until is not None and loop.time() >= until)
                 continue
             failures = 0
             if reply.complete or (until is not None and left <= chunk):

@@ -5,17 +5,35 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import socket
 
 import grpc
 import pytest
 
 from aggregator_svc.__main__ import DRAIN_S as AGGREGATOR_DRAIN_S
-from kev.client import again
+from kev.client import AsyncClient, again
 from kev.domain.errors import BusUnavailable
 from router_svc.__main__ import DRAIN_S as ROUTER_DRAIN_S
 
 STARTS_AGAIN_S = 3.0
 """A tool that keeps a service alive waits a moment, and the service reads its model's vocabulary."""
+
+
+async def test_who_has_no_time_left_is_told_soon_that_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    real = asyncio.sleep
+
+    async def slept(seconds: float) -> None:
+        pauses.append(seconds)
+        await real(0)
+
+    monkeypatch.setattr(asyncio, "sleep", slept)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        async with asyncio.timeout(30), AsyncClient(f"127.0.0.1:{nobody.getsockname()[1]}") as client:
+            with pytest.raises(BusUnavailable):
+                await client.wait("some-request", timeout=0)
+    assert 0 < sum(pauses) < 4
 
 
 async def test_a_reader_outlasts_the_planned_restart_of_a_lone_service(monkeypatch: pytest.MonkeyPatch) -> None:
