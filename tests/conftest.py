@@ -35,8 +35,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_configure(config: pytest.Config) -> None:
     """A deployment's own settings must not change what the tests see."""
-    for section, key, _ in list(from_environment(os.environ, SECTIONS)):
-        del os.environ[f"KEV_{section}_{key}".upper()]
+    for variable in list(from_environment(os.environ)):
+        if variable.section in SECTIONS:
+            del os.environ[variable.name]
     # What a script starts in its background ignores Ctrl-C, and so would all programs that the tests start.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

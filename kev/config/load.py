@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from kev.config.complaint import complaint
 from kev.config.sections.base import Section
 from kev.config.settings import Settings
-from kev.config.source import ConfigError, from_environment, from_flags, read_file, service_link
+from kev.config.source import ConfigError, Variable, from_environment, from_flags, read_file
 
 __all__ = ["ConfigError", "load_settings", "shown"]
 
@@ -57,10 +57,10 @@ def load_settings(
     tree: dict[str, Any] = read_file(Path(path), SECTIONS) if path is not None else {}
     if problems := list(_not_sections(tree)):
         raise ConfigError("\n".join(problems))
-    environment = os.environ if environment is None else environment
-    if problems := list(_misspelt(environment)):
+    variables = list(from_environment(os.environ if environment is None else environment))
+    if problems := list(_misspelt(variables)):
         raise ConfigError("\n".join(problems))
-    _lay_over(tree, from_environment(environment, SECTIONS))
+    _lay_over(tree, ((section, key, value) for _, section, key, value in variables if section in SECTIONS))
     _lay_over(tree, from_flags(flags or {}, SECTIONS))
     if problems := list(_unknown_keys(tree)):
         raise ConfigError("\n".join(problems))
@@ -90,16 +90,12 @@ def _not_sections(tree: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}: must hold keys ({', '.join(SECTIONS[name].model_fields)})"
 
 
-def _misspelt(environment: Mapping[str, str]) -> Iterator[str]:
-    """Variables of no section, but nearly of one that has the key. Others that begin with ``KEV_`` are not ours."""
-    for variable, value in environment.items():
-        head, _, rest = variable.partition("_")
-        section, _, key = rest.lower().partition("_")
-        if head != "KEV" or section in SECTIONS or service_link(key, value):
-            continue
-        for close in difflib.get_close_matches(section, SECTIONS, 1, 0.75):
+def _misspelt(variables: Iterable[Variable]) -> Iterator[str]:
+    """Those of no section, but nearly of one that has the key. Others that begin with ``KEV_`` are not ours."""
+    for name, section, key, _ in variables:
+        for close in () if section in SECTIONS else difflib.get_close_matches(section, SECTIONS, 1, 0.75):
             if key in SECTIONS[close].model_fields:
-                yield f"{variable}: unknown variable; did you mean KEV_{close.upper()}_{key.upper()}?"
+                yield f"{name}: unknown variable; did you mean KEV_{close.upper()}_{key.upper()}?"
 
 
 def _unknown_keys(tree: Mapping[str, Any]) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Where raw settings come from: the YAML file, the environment, flags.
 
-All three yield ``section``, ``key``, ``value`` and know nothing of what is allowed.
+All three give sections, keys and values, and know nothing of what is allowed.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -66,22 +66,29 @@ def _mapping(found: object, problem: str) -> dict[str, Any]:
     return {str(key): value for key, value in found.items()}
 
 
-def from_environment(environment: Mapping[str, str], sections: Collection[str]) -> Iterator[tuple[str, str, str]]:
-    """``KEV_CORE_PRECISION=fp32`` -> ``core``, ``precision``, ``fp32``.
+class Variable(NamedTuple):
+    """``KEV_CORE_PRECISION=fp32``: its name, ``core``, ``precision``, ``fp32``."""
 
-    Variables that begin with ``KEV_`` but name no section are not ours, nor are
-    the addresses that Kubernetes puts into the environment of every container
-    (``KEV_ROUTER_SERVICE_HOST``, ``KEV_ROUTER_PORT=tcp://…``).
+    name: str
+    section: str
+    key: str
+    value: str
+
+
+def from_environment(environment: Mapping[str, str]) -> Iterator[Variable]:
+    """The variables that may be meant for us.
+
+    The addresses that Kubernetes puts into the environment of every container
+    (``KEV_ROUTER_SERVICE_HOST``, ``KEV_ROUTER_PORT=tcp://…``) are not.
     """
-    for variable, value in environment.items():
-        head, _, rest = variable.partition("_")
+    for name, value in environment.items():
+        head, _, rest = name.partition("_")
         section, _, key = rest.lower().partition("_")
-        if head == "KEV" and section in sections and key and not service_link(key, value):
-            yield section, key, value
+        if head == "KEV" and key and not _service_link(key, value):
+            yield Variable(name, section, key, value)
 
 
-def service_link(key: str, value: str) -> bool:
-    """Whether Kubernetes made this variable, and nobody who configures us."""
+def _service_link(key: str, value: str) -> bool:
     links = re.fullmatch(r"(.+_)?(service_(host|port(_.+)?)|port_\d+_(tcp|udp|sctp)(_.+)?)", key)
     return links is not None or (key.endswith("port") and "://" in value)
 
