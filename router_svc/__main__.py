@@ -48,8 +48,7 @@ async def serve(settings: Settings) -> None:
         router = Router(bus, settings, tokenizer)
         metrics = serve_metrics(settings.metrics)
         host = GrpcHost(settings.router.listen, [NAME, CONTEXTS, AGGREGATOR], settings.tls)
-        to_aggregator = _to_aggregator(settings)
-        async with to_aggregator as aggregator:
+        async with _to_aggregator(settings) as aggregator:
             add_RouterServiceServicer_to_server(RouterServicer(router, aggregator, tenant), host.server)  # type: ignore[no-untyped-call]
             add_ContextServiceServicer_to_server(ContextServicer(router.contexts, tenant), host.server)  # type: ignore[no-untyped-call]
             add_AggregatorServiceServicer_to_server(RelayAggregator(aggregator), host.server)  # type: ignore[no-untyped-call]

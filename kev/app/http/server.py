@@ -28,7 +28,7 @@ def listen_on(host: str, port: int) -> socket.socket:
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         door.bind(where)
     except OSError as error:
-        raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+        raise _refused(host, port, error) from None
     return door
 
 
@@ -42,7 +42,11 @@ def open_door(door: socket.socket, backlog: int) -> None:
     try:
         door.listen(backlog)
     except OSError as error:
-        raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+        raise _refused(host, port, error) from None
+
+
+def _refused(host: str, port: int, error: OSError) -> StartError:
+    return StartError(f"cannot listen on {host}:{port}: {error.strerror or error}")
 
 
 async def serve(app: ASGIApp, door: socket.socket, *, stalled_s: float = STALLED_S) -> None:
