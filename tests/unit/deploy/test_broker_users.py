@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,13 +14,14 @@ import pytest
 from kev.bus.messages import CancelHint, Delta, Lane, Piece
 from kev.bus.nats import NatsBus
 from kev.bus.nats.server import LocalNats
-from kev.bus.port import Taken
+from kev.bus.port import Bus, Taken
 from kev.bus.settings import BusSettings
 from kev.domain.errors import BusUnavailable
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 USERS = ("router", "inference", "aggregator", "operator")
 W0 = Lane("w", 0)
+TakeOne = Callable[[Bus, str], Awaitable[Taken]]
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +33,15 @@ def make() -> Iterator[ModuleType]:
 
     yield bus_makers
     sys.path.remove(folder)
+
+
+@pytest.fixture(scope="module")
+def take_one(make: ModuleType) -> TakeOne:
+    """How that suite takes: as soon as a question can be had."""
+    del make  # it knows the folder
+    from bus_takes import take_one as found
+
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -75,15 +85,7 @@ async def until(event: asyncio.Event) -> None:
         await event.wait()
 
 
-async def _taken(bus: NatsBus, source: str) -> Taken:
-    """The broker may give a question out a moment after it said that it is stored."""
-    async with asyncio.timeout(10):
-        while not (some := await bus.take(source, 1)):  # noqa: ASYNC110 - the bus has no event for it
-            await asyncio.sleep(0.001)
-    return some[0]
-
-
-async def test_a_question_travels_from_the_router_to_the_reader(desk: Desk, make: ModuleType):
+async def test_a_question_travels_from_the_router_to_the_reader(desk: Desk, make: ModuleType, take_one: TakeOne):
     router, worker, reader = [await desk.as_(user) for user in ("router", "inference", "aggregator")]
     rid, rang = make.new_rid(), asyncio.Event()
     await worker.announce(make.lease("w"))
@@ -96,7 +98,7 @@ async def test_a_question_travels_from_the_router_to_the_reader(desk: Desk, make
     await until(rang)
     assert await router.depths() == {W0: 2}
     async with reader.follow(rid) as hints:
-        taken = await _taken(worker, "w")
+        taken = await take_one(worker, "w")
         assert [piece.text for piece in await reader.catch_up(rid)] == ["so far"]
         await taken.progress()
         await worker.publish_delta(Delta(rid, "w", (Piece(0, 1, "w/0", 0, "yes"),)))
@@ -104,7 +106,7 @@ async def test_a_question_travels_from_the_router_to_the_reader(desk: Desk, make
         await worker.settle(make.outcome(rid, 0))
         await taken.ack()
         assert (await anext(hints)).slot == 0
-    second = await _taken(worker, "w")
+    second = await take_one(worker, "w")
     await worker.strike(rid, 1)
     await second.give_back()
     await worker.dead_letter(second.question, "crashes", 3)
@@ -129,12 +131,12 @@ async def test_a_cancel_reaches_the_workers(desk: Desk, make: ModuleType):
     assert await router.request(rid) is None
 
 
-async def test_a_long_question_travels_from_the_router_to_the_worker(desk: Desk, make: ModuleType):
+async def test_a_long_question_travels_from_the_router_to_the_worker(desk: Desk, make: ModuleType, take_one: TakeOne):
     router, worker = await desk.as_("router"), await desk.as_("inference")
     await worker.announce(make.lease("w", long_channels=1))
     question = make.question(make.new_rid(), 0, Lane("w", 3, long=True))
     assert await router.enqueue([question]) == frozenset()
-    taken = await _taken(worker, "w.long")
+    taken = await take_one(worker, "w.long")
     assert taken.question == question
     await taken.ack()
 

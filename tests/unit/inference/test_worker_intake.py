@@ -240,33 +240,30 @@ async def test_what_the_broker_gives_out_only_a_moment_after_its_bell_does_not_w
 
 
 @pytest.mark.usefixtures("rare_sweeps")
-async def test_the_rest_of_a_batch_that_is_given_out_a_moment_later_does_not_wait_for_the_next_sweep(
-    running: Start,
-) -> None:
-    bus = FakeBus()
-    desk = running(Desk(bus, room=4))
-    await bus.tried_times(4)
-    bus.sources["express"] = deque("x")
-    desk.intake.ring(frozenset({"express"}))
-    await bus.tried_times(6)  # the second one finds nothing
-    bus.sources["express"] = deque("y")
-    async with asyncio.timeout(10):
-        assert await desk.takes(2) == ["x", "y"]
-
-
-@pytest.mark.usefixtures("rare_sweeps")
-async def test_the_rest_of_what_a_workers_own_queue_gives_out_in_parts_does_not_wait_for_the_next_sweep(
-    running: Start,
+@pytest.mark.parametrize(
+    ("source", "bells", "first", "looks", "rest"),
+    [
+        pytest.param(
+            "express", 1, "x", 6, "y", id="a batch in a shared lane, taken one by one: the last look finds none"
+        ),
+        pytest.param("w1", 1, "abc", 5, "def", id="a batch in its own queue, of which one look finds a part"),
+        pytest.param("w1", 2, "x", 5, "y", id="two that rang, of which one look finds one"),
+    ],
+)
+async def test_the_rest_that_is_given_out_a_moment_later_does_not_wait_for_the_next_sweep(
+    running: Start, source: str, bells: int, first: str, looks: int, rest: str
 ) -> None:
     bus = FakeBus()
     desk = running(Desk(bus, room=16))
     await bus.tried_times(4)
-    bus.sources["w1"] = deque("abc")
-    desk.intake.ring(frozenset({"w1"}))
-    assert await desk.takes(3) == list("abc")
-    bus.sources["w1"] = deque("def")
+    bus.sources[source] = deque(first)
+    for _ in range(bells):
+        desk.intake.ring(frozenset({source}))
+    assert await desk.takes(len(first)) == list(first)
+    await bus.tried_times(looks)
+    bus.sources[source] = deque(rest)
     async with asyncio.timeout(10):
-        assert await desk.takes(6) == list("abcdef")
+        assert await desk.takes(len(first + rest)) == list(first + rest)
 
 
 @pytest.mark.usefixtures("rare_sweeps")
@@ -325,24 +322,6 @@ async def test_what_is_given_out_while_a_sweep_goes_on_elsewhere_does_not_wait_f
     desk.intake.ring(frozenset({"overflow"}))
     async with asyncio.timeout(10):
         assert await desk.takes(1) == ["x"]
-
-
-@pytest.mark.usefixtures("rare_sweeps")
-async def test_a_second_bell_of_a_queue_is_not_missed_when_its_question_is_given_out_a_moment_later(
-    running: Start,
-) -> None:
-    """Two rang, one was found: the other one is on its way."""
-    bus = FakeBus()
-    desk = running(Desk(bus, room=4))
-    await bus.tried_times(4)
-    bus.sources["w1"] = deque("x")
-    for _ in range(2):
-        desk.intake.ring(frozenset({"w1"}))
-    assert await desk.takes(1) == ["x"]
-    await asyncio.sleep(0)
-    bus.sources["w1"] = deque("y")
-    async with asyncio.timeout(10):
-        assert await desk.takes(2) == ["x", "y"]
 
 
 @pytest.mark.usefixtures("rare_sweeps")
